@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import combinations
 from typing import TypeAlias
 
 from agentcore_patches._version import __version__
@@ -17,21 +18,19 @@ from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
     UnsupportedTarget,
-    UsageError,
     refuse_unknown,
 )
 from agentcore_patches.installs import install as installs
 from agentcore_patches.installs import versions
 from agentcore_patches.installs.install import Install, StrPath
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.patches.releases import (
     FIRST_WITH_RUST,
     RUST_SERVER,
     is_between,
 )
 from agentcore_patches.planning.plan import make_plan
-from agentcore_patches.planning.run import PlannedApply, plan_apply
+from agentcore_patches.planning.run import plan_apply
 from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import (
     ApplyResult,
@@ -52,6 +51,8 @@ from agentcore_patches.state.snapshot import (
     patched_files,
 )
 
+ALL = "all"
+
 Notify: TypeAlias = Callable[[str], None]
 
 
@@ -59,20 +60,21 @@ def apply(
     *,
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
-    only: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    without: Sequence[str] = (),
     unlisted: bool = False,
     dry_run: bool = False,
     diff: bool = False,
     lock_timeout: float = 60.0,
     notify: Notify | None = None,
-    warn: Notify | None = None,
 ) -> ApplyResult:
-    """Patch SGLang: its original sources with exactly these patches, and no others.
+    """Patch SGLang with the core, and with the extras that it has or gets.
 
     Args:
         sglang_dir: the `sglang` package folder, the one that holds `srt/`.
         python: the interpreter that imports it. Without either, this interpreter.
-        only: names of patches; all of them if empty.
+        extras: names of extras to add; `all` adds all of them.
+        without: names of extras to leave out or remove; `all` for all of them.
         unlisted: also patch an unsupported SGLang, if the edits of a supported release
             fit it.
         dry_run: report the changes, and write nothing at all.
@@ -80,17 +82,16 @@ def apply(
         lock_timeout: seconds to wait for another command.
         notify: called with a line when the command has to wait, and with a line about
             what it finished or undid of an interrupted command.
-        warn: called with a line that names the patches of an earlier apply that this one
-            removes, before it does.
 
     Raises:
         UsageError, UnsupportedTarget, SourceConflict, AccessError: nothing was changed.
     """
-    patches = select(only)
+    added, removed = known_extras(extras), known_extras(without)
     install = installs.find(sglang_dir, python)
     if not unlisted:
         versions.require_release(install)
     snapshot = transaction.inspect(install)
+    patches = _selected(snapshot, added, removed)
     in_place = snapshot.holds(patches, tool_version())
     if in_place or (dry_run and snapshot.pending):
         return ApplyResult(
@@ -101,45 +102,29 @@ def apply(
             pending=snapshot.pending,
         )
     if dry_run:
-        planned = plan_apply(patches, Originals(install, snapshot))
-        _warn_of_removal(planned, warn)
-        return planned.dry_run(diff=diff)
+        return plan_apply(patches, Originals(install, snapshot)).dry_run(diff=diff)
     with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
+        patches = _selected(writer.snapshot, added, removed)
         if writer.snapshot.holds(patches, tool_version()):
             return ApplyResult(install, patches, recovered=writer.recovered)
         planned = plan_apply(patches, writer.originals)
-        _warn_of_removal(planned, warn)
         changed = writer.commit(
             planned.plan.files, patches=patches, tool_version=tool_version()
         )
     return planned.result(changed, diff=diff, recovered=writer.recovered)
 
 
-def _warn_of_removal(planned: PlannedApply, warn: Notify | None) -> None:
-    if warn and planned.removed:
-        selected = planned.selection.patches
-        warn(
-            f"This apply removes {', '.join(planned.removed)}: only "
-            f"{', '.join(selected)} {'is' if len(selected) == 1 else 'are'} selected."
-        )
-
-
 def status(
-    *,
-    sglang_dir: StrPath | None = None,
-    python: StrPath | None = None,
-    only: Sequence[str] = (),
+    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
 ) -> StatusResult:
     """Report the patches in place. Writes nothing.
 
     Args:
         sglang_dir, python: as for `apply`.
-        only: the patches that `complete` covers; all of them if empty.
 
     Raises:
         UsageError, UnsupportedTarget, AccessError
     """
-    wanted = select(only)
     install = installs.find(sglang_dir, python)
     snapshot = transaction.inspect(install)
 
@@ -147,13 +132,15 @@ def status(
     now = installs.read_texts(install, _unpatched(install, snapshot))
     marked = {path for path, text in now.items() if is_ours(path, text)}
     recorded = record is not None or snapshot.pending is not None or not marked
-    held = record.patches if record else () if recorded else _patches_in(install, now)
-    state = _state_of_patches(snapshot)
-    names = dict.fromkeys([*registry.names(), *held])
+    held = record is not None
+    patches = _selected(snapshot) if record else ()
+    if not recorded:
+        patches = _patches_in(install, now)
+        held = bool(patches)
     return StatusResult(
         install=install,
-        patches={name: state if name in held else PatchState.ABSENT for name in names},
-        wanted=wanted,
+        state=_state_of_patches(snapshot) if held else PatchState.ABSENT,
+        patches=patches,
         applied_by=record.tool_version.rpartition("+")[0] if record else None,
         recorded=recorded,
         files=_file_statuses(install, snapshot, now, marked),
@@ -204,7 +191,7 @@ def revert(
     wheel = installs.pristine(install, record.originals if record else {})
     return RevertResult(
         install=install,
-        patches=record.patches if record else (),
+        patches=_selected(snapshot) if record else (),
         files=tuple(
             FileStatus(path, FileState.ORIGINAL, wheel.get(path)) for path in changed
         ),
@@ -216,10 +203,10 @@ def revert(
 
 
 def apply_patch() -> bool:
-    """Apply all patches to the SGLang of this interpreter; never raises.
+    """Apply the core, and the extras in place, to this interpreter's SGLang; never raises.
 
     Returns True if any file was changed, else False. The logger `agentcore_patches` gets
-    the reason: "Nothing to do" (info) if all patches were already in place,
+    the reason: "Nothing to do" (info) if it was already in place,
     "Found no SGLang" or "SGLang was not patched" (error). `apply` raises instead.
     """
     import logging
@@ -238,7 +225,7 @@ def apply_patch() -> bool:
         return False
     log.info(
         "%s SGLang %s in %s: %s",
-        "Patched" if result.changed else "Nothing to do, all patches are in place in",
+        "Patched" if result.changed else "Nothing to do, the patches are in place in",
         result.install.version,
         result.install.package,
         ", ".join(result.patches),
@@ -251,22 +238,24 @@ def apply_patch() -> bool:
     return result.changed
 
 
-def select(only: Sequence[str], skip: Sequence[str] = ()) -> tuple[str, ...]:
-    """The patches named by `only`, all of them if empty, without the ones in `skip`.
-
-    They are in their usual order.
+def known_extras(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the extras that a user names; `all` names all of them.
 
     Raises:
-        UsageError: there is no patch of such a name, or none is left.
+        UsageError: there is no extra of such a name.
     """
-    names = registry.names()
-    refuse_unknown([*only, *skip], names, "patch", "patches")
-    selected = tuple(
-        name for name in names if (not only or name in only) and name not in skip
-    )
-    if not selected:
-        raise UsageError("--skip leaves no patch.", hint="Name fewer patches to skip.")
-    return selected
+    known = registry.extras()
+    refuse_unknown(names, (*known, ALL), "extra", "extras")
+    return known if ALL in names else tuple(names)
+
+
+def _selected(
+    snapshot: Snapshot, added: Iterable[str] = (), removed: Iterable[str] = ()
+) -> tuple[str, ...]:
+    """Return the core and its extras: those of the last apply, changed as asked."""
+    record = snapshot.record
+    extras = {*(record.patches if record else ()), *added} - {*removed}
+    return (registry.CORE, *(name for name in registry.extras() if name in extras))
 
 
 def _asks_for_rust_server(install: Install) -> bool:
@@ -325,7 +314,7 @@ def _may_change(install: Install, path: str) -> bool:
 
 
 def _state_of_patches(snapshot: Snapshot) -> PatchState:
-    """The state of those patches that are there, recorded or not."""
+    """Return the state of patches that are there, recorded or not."""
     record = snapshot.record
     if record is None:
         return PatchState.IN_PLACE
@@ -336,24 +325,15 @@ def _state_of_patches(snapshot: Snapshot) -> PatchState:
 
 
 def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:
-    """The patches of which all edits are in these texts; found out by planning again."""
-    release = install.release
-    if release is None:
-        return ()
-
-    def hold(sources: Mapping[str, bytes], patches: tuple[str, ...]) -> bool:
-        with suppress(SourceConflict, KeyError):
-            return not make_plan(sources, Selection(patches, release)).files
-        return False
-
-    held: tuple[str, ...] = ()
-    for name in registry.names():
-        alone = dict(texts)
-        if FACTS_MODULE in texts:  # They depend on all patches that are in place.
-            alone[FACTS_MODULE] = registry.facts([name], release).text.encode()
-        if hold(alone, (name,)):
-            held += (name,)
-    return held if held and hold(texts, held) else ()
+    """Return the patches of which all edits are in these texts; plans them again."""
+    release, extras = install.release, registry.extras()
+    for count in range(len(extras), -1, -1):
+        for chosen in combinations(extras, count) if release else ():
+            selection = Selection((registry.CORE, *chosen), str(release))
+            with suppress(SourceConflict, KeyError):
+                if not make_plan(texts, selection).files:
+                    return selection.patches
+    return ()
 
 
 def _refuse_unrecorded(install: Install) -> None:

@@ -5,9 +5,7 @@ Apart from `api` and `results`, as each class takes time at every start of the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from agentcore_patches import api
 from agentcore_patches.errors import UnsupportedTarget, refuse_unknown
@@ -17,13 +15,10 @@ from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
 from agentcore_patches.results import PatchState
 
-if TYPE_CHECKING:
-    from agentcore_patches.patches.hooks import Hook
-
 
 @dataclass(frozen=True)
 class PatchInfo:
-    """A patch that can be applied.
+    """The core, or an extra.
 
     Attributes:
         name: its name.
@@ -49,7 +44,7 @@ class EditInfo:
         upstream: the pull request or release of SGLang that does or proposes the same;
             empty if none is known.
         ends: the first release that no longer needs the hook; empty if the newest does.
-        patches: the patches that have the hook.
+        patch: `core`, or the extra that has the hook.
         since: the first of the releases.
         until: the last of them.
         file: below the `sglang` package; empty if nothing is changed.
@@ -61,7 +56,7 @@ class EditInfo:
     why: str
     upstream: str
     ends: str
-    patches: tuple[str, ...]
+    patch: str
     since: str
     until: str
     file: str
@@ -78,14 +73,14 @@ class EditList:
 
 @dataclass(frozen=True)
 class PatchList:
-    """All patches, for the SGLang at hand.
+    """The core and the extras, for the SGLang at hand.
 
     Attributes:
         install: the SGLang whose files are named; None if no SGLang can be patched: the
             files are then those of the newest supported release.
         reason: why `install` is None.
         sglang_versions: the supported releases, oldest first.
-        patches: all patches.
+        patches: the core and the extras.
     """
 
     install: Install | None
@@ -97,7 +92,7 @@ class PatchList:
 def available(
     *, sglang_dir: StrPath | None = None, python: StrPath | None = None
 ) -> PatchList:
-    """All patches, with the files that they change in the SGLang at hand.
+    """Return the core and the extras, with the files that they change in the SGLang at hand.
 
     If neither `sglang_dir` nor `python` is given and this interpreter has no SGLang that
     can be patched, they are those of the newest supported release.
@@ -114,15 +109,16 @@ def available(
             raise
         reason = str(error)
         install = None
-    states: Mapping[str, PatchState] = {}
-    if install is not None:
-        states = api.status(sglang_dir=sglang_dir, python=python).patches
+    status = api.status(sglang_dir=sglang_dir, python=python) if install else None
+
+    def state(name: str) -> PatchState | None:
+        if status is None:
+            return None
+        return status.state if name in status.patches else PatchState.ABSENT
+
     patches = tuple(
         PatchInfo(
-            name,
-            registry.summary(name),
-            registry.files([name], release),
-            states.get(name),
+            name, registry.summary(name), registry.files([name], release), state(name)
         )
         for name in registry.names()
     )
@@ -153,12 +149,9 @@ def listed_edits(release: str | None = None) -> EditList:
 
     if release is not None:
         refuse_unknown([release], SUPPORTED_VERSIONS, "release", "releases")
-    holders: dict[Hook, list[str]] = {}
-    for name in registry.names():
-        for hook in registry.hooks(name):
-            holders.setdefault(hook, []).append(name)
+    hooks = [(hook, name) for name in registry.names() for hook in registry.hooks(name)]
     found = []
-    for hook, patches in holders.items():
+    for hook, patch in hooks:
         for since, until, form in hook.ranges():
             if release is not None and not is_between(release, since, until):
                 continue
@@ -169,7 +162,7 @@ def listed_edits(release: str | None = None) -> EditList:
                     why=hook.why,
                     upstream=hook.upstream,
                     ends=hook.ends,
-                    patches=tuple(patches),
+                    patch=patch,
                     since=since,
                     until=until,
                     file=edits[0].file if edits else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -20,7 +19,7 @@ class FileChange:
         path: below the `sglang` package.
         applied: how many edits were made in the original text.
         present: how many edits the original text already contained.
-        action: `restored` is a file that only an earlier selection of patches changed.
+        action: `restored` is a file that only patches changed that are now removed.
         pristine: whether the original is the wheel's file; None if unknown.
         diff: unified, from the text before to the text after; empty unless requested.
     """
@@ -39,10 +38,10 @@ class ApplyResult:
 
     Attributes:
         install: the SGLang that was patched.
-        patches: the patches in place now; in a dry run, the patches that would be.
-        removed: patches of an earlier selection that were removed, or would be.
+        patches: the core and the extras in place now; in a dry run, that would be.
+        removed: extras that were removed, or would be.
         files: in writing order; empty if hashes showed that there is nothing to do.
-        edits: one for each edit of each patch; empty if `files` is.
+        edits: one for each edit; empty if `files` is.
         changed: true if any file was changed; in a dry run, would be.
         dry_run: true if the command writes nothing.
         recorded: False if the sources already contained the patches and the originals
@@ -71,7 +70,7 @@ class ApplyResult:
 
 
 class PatchState(str, Enum):
-    """State of a patch in an install."""
+    """State of the patches in an install."""
 
     IN_PLACE = "in place"
     OUTDATED = "outdated"
@@ -103,8 +102,8 @@ class StatusResult:
 
     Attributes:
         install: the SGLang that was inspected.
-        patches: the state of every patch, by name.
-        wanted: the names of the requested patches.
+        state: the state of the core and its extras.
+        patches: the core and the extras that were applied; empty if none were.
         applied_by: the version of this package that applied them; None if none did, or
             if unknown.
         recorded: False if the sources contain patches and the originals are unknown.
@@ -117,8 +116,8 @@ class StatusResult:
     """
 
     install: Install
-    patches: Mapping[str, PatchState]
-    wanted: tuple[str, ...]
+    state: PatchState
+    patches: tuple[str, ...]
     applied_by: str | None
     recorded: bool
     files: tuple[FileStatus, ...]
@@ -128,8 +127,8 @@ class StatusResult:
 
     @property
     def complete(self) -> bool:
-        """True if every requested patch is in place, complete and up to date."""
-        return all(self.patches[name] is PatchState.IN_PLACE for name in self.wanted)
+        """True if everything that was applied is in place and up to date."""
+        return self.state is PatchState.IN_PLACE
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class RevertResult:
 
     Attributes:
         install: the SGLang that was reverted.
-        patches: the patches that were removed.
+        patches: the core and the extras that were removed; empty if there were none.
         files: the files that were restored, with their states now.
         changed: whether any file was changed.
         recovered: as for `apply`.

@@ -124,11 +124,11 @@ class Application:
         )
         self.has_vllm = find_spec("sglang.srt.agentcore") is not None
         if self.has_vllm:
-            from sglang.srt.agentcore import vllm_api
+            from sglang.srt.agentcore.vllm_api import generate
 
             # As the application does when the server starts.
             endpoints = filter(inspect.isfunction, vars(http_server).values())
-            vllm_api.add_routes(self.app, manager, {}, endpoints)
+            generate.add_routes(self.app, manager, {}, endpoints)
 
     async def _generate(self, *_: Any) -> AsyncIterator[Any]:
         self.arrived = time.thread_time()

@@ -32,7 +32,7 @@ def copies() -> Iterator[tuple[Path, Path]]:
         for tree in (vanilla, patched):
             shutil.copytree(find().package, tree / "sglang")
             revert(sglang_dir=tree / "sglang")
-        apply(sglang_dir=patched / "sglang")
+        apply(sglang_dir=patched / "sglang", extras=["all"])
         yield vanilla, patched
 
 

@@ -22,13 +22,21 @@ from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_format import HelpContext
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.command.json_output import KEYS
+from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
 from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
+
+SIZED = (
+    Path(__file__).parents[1] / "README.md",
+    Path(__file__).parent / "explanation" / "safety.md",
+)
+"""Pages that say how large the change is, between two comments."""
 
 FACTS_OF = "0.5.9"
 """The release whose facts are in the repository."""
@@ -105,7 +113,8 @@ CHECKS_INTRODUCTION = """\
 
 `agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
 and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
-where it samples several choices. `--check NAME` runs only one check.
+where it samples several choices. `--check NAME` runs only one check. A check of an extra
+that is not installed is skipped.
 """
 
 CHECKS_END = """\
@@ -117,7 +126,7 @@ CHECKS_END = """\
 | failed | the property does not hold; the details show where two sequences differ | failed |
 | inconclusive | two equal requests got different responses, so nothing can be compared | failed |
 | not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot run on this server, for example without a reasoning parser, or needs a patch that was left out on purpose | neither; failed with `--strict` if a patch was left out |
+| skipped | the check cannot run on this server, for example without a reasoning parser or an extra | neither |
 
 A run passes if at least one check passed and none failed.
 
@@ -142,12 +151,11 @@ def checks_page() -> str:
     rows, parts = [], []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
-        needs = ", ".join(f"`{patch}`" for patch in check.patches)
-        rows.append((f"[`{check.name}`](#{check.name})", summary, needs or "none"))
+        rows.append((f"[`{check.name}`](#{check.name})", summary))
         parts += [f"### {check.name}", text]
     return _joined(
         CHECKS_INTRODUCTION,
-        _table(("check", "property", "required patches"), rows),
+        _table(("check", "property"), rows),
         "## Each check",
         *parts,
         CHECKS_END,
@@ -261,13 +269,57 @@ def page(name: str) -> str:
     return f"{NOTICE}\n\n{PAGES[name]()}"
 
 
+def sizes() -> str:
+    """A row for the core and for each extra, with the size of its change."""
+    release = SUPPORTED_VERSIONS[-1]
+    rows = []
+    for name in registry.names():
+        edits = [*registry.edits(name, release)]
+        if name == registry.CORE:
+            edits.append(registry.facts([name], release))
+        landed = [edit for edit in edits if isinstance(edit, Land)]
+        hooks = [
+            edit
+            for edit in edits
+            if isinstance(edit, ScopedEdit) and not isinstance(edit, Check)
+        ]
+        files = {edit.file for edit in hooks}
+        lines, landed_lines = (
+            sum(text.count("\n") + 1 for text in texts)
+            for texts in (
+                [edit.new_code for edit in hooks],
+                [edit.text.rstrip("\n") for edit in landed],
+            )
+        )
+        rows.append(
+            (
+                name if name == registry.CORE else f"`{name}`",
+                f"{len(files)} files, by {len(hooks)} edits of {lines} lines",
+                f"{len(landed)} modules of {landed_lines:,} lines",
+            )
+        )
+    return _table((f"on SGLang {release}", "changes", "adds"), rows)
+
+
+def sized(text: str) -> str:
+    """A page with the table of sizes as it should be now."""
+    start, end = "<!-- sizes -->", "<!-- /sizes -->"
+    before, _, rest = text.partition(start)
+    return f"{before}{start}\n{sizes()}\n{end}{rest.partition(end)[2]}"
+
+
 def write(folder: Path = REFERENCE) -> list[Path]:
     return _written({folder / name: page(name) for name in PAGES})
 
 
+def write_sizes() -> list[Path]:
+    """Writes the sizes of the change into the pages that have them."""
+    return _written({file: sized(file.read_text("utf-8")) for file in SIZED})
+
+
 def write_facts() -> list[Path]:
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    return _written({file: registry.facts(registry.names(), FACTS_OF).text})
+    return _written({file: registry.facts([registry.CORE], FACTS_OF).text})
 
 
 def _written(texts: Mapping[Path, str]) -> list[Path]:
@@ -282,5 +334,5 @@ def _written(texts: Mapping[Path, str]) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for made in [*write_facts(), *write()]:
+    for made in [*write_facts(), *write(), *write_sizes()]:
         print(made)

@@ -73,6 +73,7 @@ THOROUGH = (
     *("packaging/test_comparing.py", "packaging/test_examples.py"),
     "packaging/test_leftovers.py",
     "sglang_sources/test_api_page.py",
+    "sglang_sources/test_extras.py",
     "sglang_sources/test_forks.py",
     "sglang_sources/test_mutants.py",
     "sglang_sources/test_other_releases.py",
@@ -261,7 +262,7 @@ def trees(
         made = Trees(folder / "vanilla", folder / "patched")
         for tree in (made.vanilla, made.patched):
             bytecode.give_to(vanilla_tree(tree))
-        apply(sglang_dir=made.patched / "sglang")
+        apply(sglang_dir=made.patched / "sglang", extras=["all"])
         for tree in (made.vanilla, made.patched):
             with (tree / "sglang/srt/layers/sampler.py").open("a") as sampler:
                 sampler.write(THROTTLE + SPOIL)

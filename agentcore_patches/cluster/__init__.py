@@ -53,7 +53,8 @@ def apply_on_ray(
     *,
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
-    only: Sequence[str] = (),
+    extras: Sequence[str] = (),
+    without: Sequence[str] = (),
     dry_run: bool = False,
     lock_timeout: float = 60.0,
     timeout: float = TIMEOUT,
@@ -67,7 +68,7 @@ def apply_on_ray(
             `ray://HOST:PORT`.
         sglang_dir, python: as for `apply`, but on each node: absolute paths. With
             neither, the SGLang of the Python that runs the node's Ray workers.
-        only, dry_run: as for `apply`.
+        extras, without, dry_run: as for `apply`.
         lock_timeout: seconds to wait on a node for another command.
         timeout: further seconds that a node may take to answer.
 
@@ -76,7 +77,9 @@ def apply_on_ray(
         AccessError: the cluster cannot be reached.
     """
     options = {
-        **_target(sglang_dir, python, only),
+        **_target(sglang_dir, python),
+        "extras": api.known_extras(extras),
+        "without": api.known_extras(without),
         "dry_run": dry_run,
         "lock_timeout": lock_timeout,
     }
@@ -88,19 +91,16 @@ def status_on_ray(
     *,
     sglang_dir: StrPath | None = None,
     python: StrPath | None = None,
-    only: Sequence[str] = (),
     timeout: float = TIMEOUT,
 ) -> tuple[NodeResult, ...]:
     """Run `status` on every alive node of a Ray cluster, in parallel.
 
     Args and errors: as for `apply_on_ray`; `timeout` is all the time that a node has.
     """
-    return _ask(address, "status", _target(sglang_dir, python, only), timeout)
+    return _ask(address, "status", _target(sglang_dir, python), timeout)
 
 
-def _target(
-    sglang_dir: StrPath | None, python: StrPath | None, only: Sequence[str]
-) -> dict[str, Any]:
+def _target(sglang_dir: StrPath | None, python: StrPath | None) -> dict[str, Any]:
     refuse_both(sglang_dir, python)
     for option, path in (("--sglang-dir", sglang_dir), ("--python", python)):
         named = os.fspath(path) if path is not None else "/"
@@ -113,7 +113,6 @@ def _target(
     return {
         "sglang_dir": sglang_dir and os.fspath(sglang_dir),
         "python": python and os.fspath(python),
-        "only": api.select(only) if only else (),
     }
 
 

@@ -53,7 +53,7 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
 
     Returns a NodeAnswer as JSON.
     """
-    target = {name: options[name] for name in ("sglang_dir", "python", "only")}
+    target = {name: options[name] for name in ("sglang_dir", "python")}
     before = applied = after = error = None
     try:
         if action == "apply":

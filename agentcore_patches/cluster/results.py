@@ -30,9 +30,6 @@ class NodeAnswer:
     python: str
 
     def __post_init__(self) -> None:
-        for status in (self.before, self.status):
-            if status is not None and not set(status.wanted) <= set(status.patches):
-                raise ValueError("a patch without a state")
         if not self.python.isprintable() or not (self.error or "").isprintable():
             raise ValueError("unprintable")
 
@@ -59,7 +56,7 @@ class NodeResult:
 
     @property
     def complete(self) -> bool:
-        """True if every requested patch is in place there, complete and up to date."""
+        """True if everything that was applied there is in place and up to date."""
         return self.error is None and self.status is not None and self.status.complete
 
     @property

@@ -192,7 +192,7 @@ _json = click.option(
 )
 _detail = _options(
     QUIET,
-    verbose_option("Print a row for each patch and file, not only for unusual ones."),
+    verbose_option("Print a row for each file, not only for unusual ones."),
     COLOR,
 )
 _plain = _options(QUIET, verbose_option("Has no effect here."), COLOR)
@@ -207,23 +207,21 @@ _lock_timeout = click.option(
 )
 
 
-def _selection(only: str, skip: str) -> Callable[[Command], Command]:
-    """Return the options --only and --skip with their help texts."""
-    return _options(
-        names_option(
-            "--only",
-            known=registry.names,
-            help=f"{only} Commas between names, or repeat the option. Default: all "
-            f"patches; `{PROGRAM} list` shows them.",
-        ),
-        names_option("--skip", known=registry.names, help=skip),
-    )
+def _extras() -> tuple[str, ...]:
+    return (*registry.extras(), api.ALL)
 
 
 @commands.command(short_help="Patch SGLang.")
 @_target
 @_ray
-@_selection("Apply these patches and no others.", "Apply all patches except these.")
+@names_option(
+    "--with",
+    "extras",
+    known=_extras,
+    help="Add these extras, or `all`. Commas between names, or repeat the option. "
+    f"`{PROGRAM} list` shows them.",
+)
+@names_option("--without", known=_extras, help="Leave out or remove these extras.")
 @click.option(
     "--unlisted",
     is_flag=True,
@@ -240,14 +238,12 @@ def apply(
     /,
     ray: str | None,
     diff: bool,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Patch SGLang: all files or none.
 
-    Afterwards the selected patches are in place, and no others:
-    patches of an earlier run or an older version are replaced, starting from the
+    Installs the core, with the extras that are installed already or added by --with.
+    Patches of an older version are replaced, starting from the
     original files. If nothing has to change, nothing is written. Other changes to the
     sources are kept. Files are replaced, never written into, so that environments that
     share them by hard links stay as they are.
@@ -266,16 +262,13 @@ def apply(
           patch a checkout
       agentcore-patch apply --dry-run --diff
           show what would change
-      agentcore-patch apply --only token-ids,tito
-          apply just these two
+      agentcore-patch apply --with vllm-api
+          add the extra vllm-api
       agentcore-patch apply --ray auto
           patch every node of the Ray cluster that this machine is in
     """
-    options["only"] = api.select(only, skip)
     if ray is None:
-        result = api.apply(
-            **options, diff=diff, notify=_notify(asked), warn=_warn(asked)
-        )
+        result = api.apply(**options, diff=diff, notify=_notify(asked))
         _show(asked, result, lambda output: output.applied(result))
         return 0
     if diff:
@@ -295,11 +288,10 @@ def apply(
 @commands.command(short_help="Show which patches are in place.")
 @_target
 @_ray
-@_selection("Look at these patches only.", "Look at all patches except these.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Exit 1 unless the patches are in place and up to date.",
+    help="Exit 1 unless all that was applied is in place and up to date.",
 )
 @_detail
 @_json
@@ -309,8 +301,6 @@ def status(
     /,
     ray: str | None,
     check: bool,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Show which patches are in place, and what else was changed.
@@ -326,13 +316,12 @@ def status(
     \b
     Examples:
       agentcore-patch status
-      agentcore-patch status --check --only token-ids
-          exit 1 unless token-ids is in place
+      agentcore-patch status --check
+          exit 1 unless all that was applied is in place
       agentcore-patch status --json | jq .complete
       agentcore-patch status --check --ray 10.0.0.1:6379
-          exit 1 unless all patches are in place on every node
+          exit 1 unless this holds on every node
     """
-    options["only"] = api.select(only, skip)
     if ray is None:
         result = api.status(**options)
         _show(asked, result, lambda output: output.status(result))
@@ -379,24 +368,22 @@ def revert(asked: Asked, /, **options: Any) -> None:
     _show(asked, result, lambda output: output.reverted(result))
 
 
-@commands.command("list", short_help="List all patches.")
+@commands.command("list", short_help="List the core and the extras.")
 @_target
 @click.option("--edits", is_flag=True, help="List their hooks instead.")
 @click.option(
     "--release", metavar="X", help="With --edits: for this SGLang release only."
 )
-@QUIET
-@verbose_option("Also name the files that each patch changes.")
-@COLOR
+@_plain
 @_json
 @click.pass_obj
 def list_patches(
     asked: Asked, /, edits: bool, release: str | None, **target: Any
 ) -> None:
-    """List all patches: what each adds, and whether it is in place.
+    """List the core and the extras: what each gives, and whether it is in place.
 
-    With -v, also list the files of your SGLang that each patch changes. If this Python
-    has no SGLang that can be patched, they are those of the newest supported release.
+    The number of files is for your SGLang. If this Python has no SGLang that can be
+    patched, it is for the newest supported release.
 
     With --edits, list each hook with its name, which appears above the change in
     SGLang's file, its reason, and its change in each release: in all of them, in
@@ -544,14 +531,3 @@ def _notify(asked: Asked) -> Callable[[str], None]:
             print_text(text, sys.stderr, asked.color)
 
     return notify
-
-
-def _warn(asked: Asked) -> Callable[[str], None]:
-    """Return a function that prints a warning on stderr."""
-
-    def warn(line: str) -> None:
-        if asked.detail != "quiet":
-            text = _text_output(asked, sys.stderr).labelled("warning", line)
-            print_text(text, sys.stderr, asked.color)
-
-    return warn

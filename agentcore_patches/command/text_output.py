@@ -23,7 +23,6 @@ from agentcore_patches.command.terminal import (
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import is_older_than_supported
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.patches.releases import RUST_SERVER, SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.command.documentation import Page
     from agentcore_patches.command.exit_codes import Failure
-    from agentcore_patches.listing import EditInfo, EditList, PatchInfo, PatchList
+    from agentcore_patches.listing import EditInfo, EditList, PatchList
 
 _STATES = {
     FileState.ORIGINAL: "not patched",
@@ -129,8 +128,7 @@ class TextOutput:
         )
 
     def status(self, result: StatusResult) -> str:
-        patches = [(name, state.value) for name, state in result.patches.items()]
-        changed = PatchState.CHANGED in result.patches.values()
+        changed = result.state is PatchState.CHANGED
         files = [
             (file.path, _STATES[file.state], _source(file.path, file.pristine))
             for file in result.files
@@ -141,7 +139,6 @@ class TextOutput:
         ]
         return _blocks(
             self._heading(result.install),
-            self._table(("PATCH", "STATE"), patches if self.verbose else []),
             self._table(("FILE", "STATE", "SOURCE"), files),
             self._paragraph(*_status(result), done=result.complete),
             self._paragraph(*_source_notes(result)),
@@ -172,42 +169,25 @@ class TextOutput:
         install = result.install
         place = f" in {install.package}" if install else ""
         version = install.version if install else last
-        more = "" if self.verbose else "`agentcore-patch list -v` names the files. "
+        rows = [
+            (
+                patch.name,
+                patch.state.value if patch.state else "?",
+                str(sum(not is_created(file) for file in patch.files)),
+                str(sum(map(is_created, patch.files))),
+                patch.summary,
+            )
+            for patch in result.patches
+        ]
         return _blocks(
-            self.wrapped(f"Patches for SGLang {version}{place}:"),
-            self._patch_rows(result),
-            self.wrapped(
-                f"Each of them also adds the package {LANDING}, which those files call."
-                if self.verbose
-                else ""
-            ),
+            self.wrapped(f"The core and the extras for SGLang {version}{place}:"),
+            self._table(("NAME", "STATE", "EDITS", "ADDS", "GIVES"), rows),
             self.wrapped(result.reason or ""),
             self.wrapped(
-                f"{more}There are patches for SGLang {first} to {last} "
+                f"EDITS and ADDS count files. Supported are SGLang {first} to {last} "
                 f"({len(result.sglang_versions)} releases)."
             ),
         )
-
-    def _patch_rows(self, result: PatchList) -> str:
-        """Return a row for each patch: name, state, summary; with -v its files."""
-        names = max(len(patch.name) for patch in result.patches)
-        states = max(len(_state(patch)) for patch in result.patches)
-        left = 2 + names + 2 + (states + 2 if states else 0)
-        narrow = self.width is not None and self.width < left + 30
-        lines = []
-        for patch in result.patches:
-            name = self._styled(patch.name.ljust(names), bold=True)
-            state = self._cell(_state(patch).ljust(states))
-            head = f"  {name}  {state}  " if states else f"  {name}  "
-            if narrow:
-                lines += [head.rstrip(), self.wrapped(patch.summary, indent="    ")]
-            else:
-                shown = self.wrapped(patch.summary, indent=" " * left)
-                lines.append(head + shown[left:])
-            if self.verbose:
-                own = (file for file in patch.files if not is_created(file))
-                lines += [f"      {file}" for file in own]
-        return "\n".join(lines)
 
     def topics(self, pages: Sequence[Page]) -> str:
         """A row for each page of the documentation, below the name of its section."""
@@ -358,10 +338,6 @@ class TextOutput:
         return text
 
 
-def _state(patch: PatchInfo) -> str:
-    return patch.state.value if patch.state else ""
-
-
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
     """Yield a hook's name and reason, and a line for each range of releases."""
     first = edits[0]
@@ -426,7 +402,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
         )
     if removed := result.removed:
         was = "would be" if would else "was" if len(removed) == 1 else "were"
-        yield f"{_and(removed)} {was} removed: not selected."
+        yield f"{_and(removed)} {was} removed."
     if would:
         yield _DRY_RUN
     else:
@@ -434,10 +410,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
 
 
 def _status(result: StatusResult) -> Iterator[str]:
-    names: dict[PatchState, list[str]] = {state: [] for state in PatchState}
-    for name in result.wanted:
-        names[result.patches[name]].append(name)
-    install = result.install
+    install, state = result.install, result.state
     can_apply = bool(install.release) or not is_older_than_supported(install.version)
 
     if result.pending is not None:
@@ -451,37 +424,28 @@ def _status(result: StatusResult) -> Iterator[str]:
     if result.rust_server:
         yield f"{NO_RUST_SERVER} Unset it before you start a server."
     yield f"SGLang {result.install.version} in {result.install.package}:"
-    if in_place := names[PatchState.IN_PLACE]:
+    are = _are(result.patches) if result.patches else ""
+    if state is PatchState.IN_PLACE:
         yield (
-            f"{_are(in_place)} in place ({_patched_files(result)}), applied by "
-            f"agentcore-patch {result.applied_by}."
+            f"{are} in place ({_patched_files(result)}), applied by agentcore-patch "
+            f"{result.applied_by}."
             if result.recorded
-            else f"{_are(in_place)} in these sources. {_UNRECORDED}"
+            else f"{are} in these sources. {_UNRECORDED}"
         )
     elif not result.recorded:
         yield f"These sources contain parts of patches. {_UNRECORDED}"
-    if outdated := names[PatchState.OUTDATED]:
+    elif state is PatchState.OUTDATED:
         build = "another build of " if result.applied_by == __version__ else ""
-        yield (
-            f"{_are(outdated)} outdated: applied by {build}agentcore-patch "
-            f"{result.applied_by}."
-        )
+        yield f"{are} outdated: applied by {build}agentcore-patch {result.applied_by}."
         if can_apply:
-            yield (
-                f"`{_apply(result.install)}` replaces them with those of {__version__}."
-            )
-    if changed := names[PatchState.CHANGED]:
-        yield f"{_are(changed)} incomplete."
+            yield f"`{_apply(install)}` replaces this with {__version__}."
+    elif state is PatchState.CHANGED:
+        yield f"{are} incomplete."
         yield from _changed(result)
-    if absent := names[PatchState.ABSENT]:
-        held = [
-            name
-            for name, state in result.patches.items()
-            if state is not PatchState.ABSENT and name in registry.names()
-        ]
-        yield f"{_are(absent)} not applied."
-        if can_apply and (result.install.release is not None or held):
-            yield f"To apply: `{_apply(result.install, [*held, *absent])}`."
+    elif state is PatchState.ABSENT:
+        yield "not patched."
+        if install.release is not None:
+            yield f"To patch it: `{_apply(install)}`."
     yield from _unlisted(result)
 
 
@@ -490,7 +454,7 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
     install = result.install
     if install.release is not None:
         return
-    if result.recorded and PatchState.IN_PLACE in result.patches.values():
+    if result.recorded and result.state is PatchState.IN_PLACE:
         yield (
             f"agentcore-patch {__version__} does not support SGLang {install.version}, "
             "which was patched with --unlisted: `agentcore-patch verify --model "
@@ -502,7 +466,7 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
         f"agentcore-patch {__version__} does not support SGLang {install.version}, only "
         f"{first} to {last}."
     )
-    if any(state is not PatchState.ABSENT for state in result.patches.values()):
+    if result.state is not PatchState.ABSENT:
         yield "`agentcore-patch revert` removes the patches."
     if is_older_than_supported(install.version):
         yield f"Install a supported release (`pip install sglang=={last}`)."
@@ -559,17 +523,14 @@ def _reverted(result: RevertResult) -> Iterator[str]:
             "are."
         )
     if not result.changed:
-        yield (
-            f"Nothing to restore: the files of {_and(result.patches)} are the originals."
-            if result.patches
-            else "Nothing to revert: no patch is applied."
-        )
+        yield "Nothing to revert: SGLang's files are the originals."
         return
     would = result.dry_run
     changed = [file for file in result.files if not is_created(file.path)]
     yield (
         f"{'Would restore' if would else 'Restored'} SGLang {result.install.version}: "
-        f"{_files(len(changed))}; {_named(result.patches)} removed."
+        f"{_files(len(changed))}. {'Would remove' if would else 'Removed'} "
+        f"{_named(result.patches)}."
     )
     yield _DRY_RUN if would else _RESTART
 
@@ -590,10 +551,9 @@ def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:
     """Count the nodes with the patches in place, and those that failed."""
-    seen = [result.status for result in results if result.status]
-    if seen:
+    if any(result.status for result in results):
         complete = sum(result.complete for result in results)
-        yield f"{_are(seen[0].wanted)} in place on {_of_nodes(complete, results)}."
+        yield f"The patches are in place on {_of_nodes(complete, results)}."
     if failed := sum(result.error is not None for result in results):
         yield f"{_of_nodes(failed, results)} failed."
 
@@ -626,13 +586,10 @@ def _applied_summary(result: NodeResult) -> str:
 
 
 def _summary(status: StatusResult | None) -> str:
-    """Return the state of the requested patches, in a few words."""
+    """Return the patches and their state, in a few words."""
     if status is None:
         return "?"
-    states = {name: status.patches[name] for name in status.wanted}
-    held = {name: state for name, state in states.items() if state != "not applied"}
-    names = "" if held in ({}, states) else f"{_and(list(held))} "
-    return names + next(iter((held or states).values())).value
+    return f"{' + '.join(status.patches)} {status.state.value}".strip()
 
 
 def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator[str]:
@@ -663,12 +620,10 @@ def _source(path: str, pristine: bool | None) -> str:
     return {True: "as released", False: "modified", None: "unknown"}[pristine]
 
 
-def _apply(install: Install, patches: Sequence[str] = ()) -> str:
-    """Return the command that applies these patches, or all of them, to an install."""
-    whole = not patches or set(registry.names()) <= set(patches)
-    only = "" if whole else "".join(f" --only {name}" for name in patches)
+def _apply(install: Install) -> str:
+    """Return the command that patches an install."""
     unlisted = " --unlisted" if install.release is None else ""
-    return f"agentcore-patch apply{unlisted}{only}"
+    return f"agentcore-patch apply{unlisted}"
 
 
 def _and(names: Sequence[str]) -> str:
@@ -677,10 +632,8 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _named(patches: Sequence[str]) -> str:
-    """The names of patches, or only their number if these are all."""
-    if set(patches) != set(registry.names()):
-        return _and(patches)
-    return "1 patch" if len(patches) == 1 else f"{len(patches)} patches"
+    """Return the names of the core and of extras as words."""
+    return _and([f"the {name}" if name == registry.CORE else name for name in patches])
 
 
 def _are(patches: Sequence[str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from . import adapters as adapters
 from . import answers as answers
 from . import conversations as conversations
-from . import crash_fixes as crash_fixes
 from . import customized_info as customized_info
 from . import defaults as defaults
 from . import ended_requests as ended_requests
@@ -16,6 +17,7 @@ from . import messages as messages
 from . import metrics as metrics
 from . import prefix as prefix
 from . import prompts as prompts
+from . import release as release
 from . import request_ids as request_ids
 from . import response_turns as response_turns
 from . import responses as responses
@@ -24,7 +26,7 @@ from . import stream_output as stream_output
 from . import streams as streams
 from . import template_tail as template_tail
 from . import traces as traces
-from . import vllm_admin as vllm_admin
-from . import vllm_api as vllm_api
-from . import vllm_fields as vllm_fields
 from . import weight_versions as weight_versions
+
+for _extra in release.EXTRAS:
+    import_module(f"{__name__}.{_extra.replace('-', '_')}")

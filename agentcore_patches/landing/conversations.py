@@ -8,7 +8,6 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import release
 from .remembered import START, Conversation, Memory, digest
 
 if TYPE_CHECKING:
@@ -60,11 +59,6 @@ def check_server(server_args: ServerArgs) -> None:
     ignored_patterns()
     if not _megabytes():
         return
-    if "prefix" not in release.PATCHES:
-        raise ValueError(
-            f"{VARIABLE} is set, but the patch prefix is not installed: run "
-            "`agentcore-patch apply`, or unset the variable."
-        )
     if getattr(server_args, "disaggregation_mode", "null") != "null":
         raise ValueError(
             f"{VARIABLE} is not supported with --disaggregation-mode "

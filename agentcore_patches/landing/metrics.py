@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import release
-
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
@@ -37,12 +35,6 @@ OTHER = "other"
 
 _SOURCE = {"source": ("request", "message", "server")}
 
-# Names of patches; a patch may include the hooks of another one.
-_VERSIONS = ("weight-versions", "vllm-api")
-_TRACES = ("token-ids", *_VERSIONS)
-_ENDED = ("customized-info", "tito", "prefix", *_TRACES)
-_PREFIX = ("prefix",)
-
 
 class Metric(NamedTuple):
     """A metric as /metrics shows it.
@@ -50,13 +42,11 @@ class Metric(NamedTuple):
     Attributes:
         name: its name; that of a counter ends in `_total`.
         about: one line of help.
-        patches: the patches that have it, empty for all patches.
         labels: all values of each label.
     """
 
     name: str
     about: str
-    patches: tuple[str, ...] = ()
     labels: Mapping[str, tuple[str, ...]] = {}
 
 
@@ -64,7 +54,6 @@ METRICS = (
     Metric(
         TRACED_ANSWERS,
         "Finished answers with token IDs.",
-        _TRACES,
         {
             "endpoint": ("chat", "completions", "messages", "responses"),
             "mode": ("streamed", "whole"),
@@ -73,33 +62,26 @@ METRICS = (
     Metric(
         STREAM_ERRORS,
         "Streams that ended with an error because fields could not be added.",
-        ("prefix", *_TRACES),
     ),
     Metric(
         PREFIX_TURNS,
         "Turns with a prefix, or with one that was refused or not remembered.",
-        _PREFIX,
         {**_SOURCE, "result": ("continued", "refused", "missed")},
     ),
-    Metric(
-        REQUIRED_TOKENS, "Tokens of the prefixes of continued turns.", _PREFIX, _SOURCE
-    ),
+    Metric(REQUIRED_TOKENS, "Tokens of the prefixes of continued turns.", _SOURCE),
     Metric(
         KEPT_TOKENS,
         "Tokens of these prefixes with which the prompts start.",
-        _PREFIX,
         _SOURCE,
     ),
     Metric(
         MATCHED_TOKENS,
         "Tokens of these prefixes that the chat template alone would have given.",
-        _PREFIX,
         _SOURCE,
     ),
     Metric(
         MEMORY_MISSES,
         "Turns that the conversation memory did not find, by what differs first.",
-        _PREFIX,
         {
             "reason": (
                 *("model", "cache_salt", "system", "tools", "template"),
@@ -107,18 +89,17 @@ METRICS = (
             )
         },
     ),
-    Metric(MEMORY_BYTES, "Bytes that the conversation memory uses.", _PREFIX),
-    Metric(MEMORY_LIMIT, "Bytes that the conversation memory may use.", _PREFIX),
-    Metric(MEMORY_ENTRIES, "Conversations whose tokens are remembered.", _PREFIX),
+    Metric(MEMORY_BYTES, "Bytes that the conversation memory uses."),
+    Metric(MEMORY_LIMIT, "Bytes that the conversation memory may use."),
+    Metric(MEMORY_ENTRIES, "Conversations whose tokens are remembered."),
     Metric(
         REFUSED_PROMPTS,
         "Prompts of token IDs that were refused before anything was generated.",
-        labels={"reason": ("empty", "type", "vocabulary", "length", "prefix")},
+        {"reason": ("empty", "type", "vocabulary", "length", "prefix")},
     ),
     Metric(
         WEIGHT_UPDATES,
         "Requests to update weights.",
-        _VERSIONS,
         {
             "kind": ("disk", "distributed", "tensor", "ipc"),
             "result": ("done", "failed"),
@@ -127,12 +108,10 @@ METRICS = (
     Metric(
         MIXED_REQUESTS,
         "Finished requests with tokens of more than one weight version.",
-        _VERSIONS,
     ),
     Metric(
         ABORTED_REQUESTS,
         "Requests that the scheduler ended with an abort.",
-        _ENDED,
         {"cause": ("asked", "rejected", "unavailable", "failed")},
     ),
 )
@@ -142,7 +121,7 @@ _series: dict[tuple[str, ...], Any] = {}
 
 
 def start(server_args: ServerArgs) -> None:
-    """Create the metrics of the installed patches if the server has metrics.
+    """Create the metrics if the server has metrics.
 
     prometheus_client must not be imported before SGLang sets PROMETHEUS_MULTIPROC_DIR.
     Every series starts at 0, so that the first increase is seen as one.
@@ -155,8 +134,6 @@ def start(server_args: ServerArgs) -> None:
     from prometheus_client import Counter, Gauge
 
     for metric in METRICS:
-        if metric.patches and not {*metric.patches} & {*release.PATCHES}:
-            continue
         if metric.name.endswith("_total"):
             made: Any = Counter(metric.name, metric.about, [*metric.labels])
         else:

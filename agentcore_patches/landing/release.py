@@ -66,19 +66,11 @@ IMAGE_CACHE = "mm_utils"
 # The version of agentcore-patch that wrote this.
 VERSION = "0.2.0"
 
-# The installed patches.
-PATCHES = (
-    "customized-info",
-    "fast-answers",
-    "prefix",
-    "tito",
-    "token-ids",
-    "vllm-api",
-    "weight-versions",
-)
+# The installed extras.
+EXTRAS: tuple[str, ...] = ()
 
 # The boolean request fields of these patches.
-REQUEST_FLAGS = (
+REQUEST_FLAGS: tuple[str, ...] = (
     "return_prompt_token_ids",
     "return_meta_info",
     "return_token_ids",
@@ -87,7 +79,7 @@ REQUEST_FLAGS = (
 )
 
 # The SGLang releases that this version of agentcore-patch supports.
-LISTED = (
+LISTED: tuple[str, ...] = (
     "0.5.8",
     "0.5.8.post1",
     "0.5.9",

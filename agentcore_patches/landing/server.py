@@ -7,7 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, defaults, metrics, release, vllm_api
+from . import conversations, defaults, metrics, release
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
@@ -33,8 +33,6 @@ def check_environment(server_args: ServerArgs) -> None:
             refuse_rust_server()
     defaults.values()
     conversations.check_server(server_args)
-    if "vllm-api" in release.PATCHES:
-        vllm_api.shape()
 
 
 def refuse_rust_server() -> None:
@@ -68,11 +66,13 @@ def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
     logprobs = "raw" if is_raw in ("1", "true") else "processed"
     info["agentcore_patches"] = {
         "version": release.VERSION,
-        "patches": list(release.PATCHES),
+        "patches": ["core", *release.EXTRAS],
         "release": listed,
         "logprobs": logprobs,
     }
-    patches = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
+    patches = (
+        f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
+    )
     patches += f" ({logprobs} logprobs)"
     if listed is None:
         logger.warning(

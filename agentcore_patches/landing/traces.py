@@ -22,7 +22,6 @@ from . import (
     request_fields,
     routed_experts,
     streams,
-    vllm_http,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +47,9 @@ _NO_CHOICE = '"choices":[],'
 
 # A function from the engine's `meta_info` to extra fields of a finished choice.
 AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
+
+# The same of extras: functions of the serving object, the request and `meta_info`.
+ENDS: list[Callable[..., dict[str, Any]]] = []
 
 
 class Choice:
@@ -405,8 +407,8 @@ def _at_end(
     A stream has these fields on the last chunk of a choice.
     """
     wanted: list[AtEnd] = []
-    if request.return_token_ids and "vllm-api" in release.PATCHES:
-        wanted.append(partial(_stop_reason, serving, request))
+    if request.return_token_ids:
+        wanted += [partial(end, serving, request) for end in ENDS]
     if request_fields.read(request, "return_weight_versions"):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
@@ -552,17 +554,6 @@ def rewrite(
 
     raise_first = release.FIRST_LINE_BEFORE_STATUS
     return streams.rewrite(lines, change, error_events, end, raise_first)
-
-
-def _stop_reason(
-    serving: OpenAIServingBase,
-    request: ChatCompletionRequest | CompletionRequest,
-    meta_info: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the stop string or token ID of a finished choice as vLLM's field."""
-    manager = serving.tokenizer_manager
-    reason = vllm_http.stop_reason(manager, request.ignore_eos, meta_info)
-    return {} if reason is None else {"stop_reason": reason}
 
 
 def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:

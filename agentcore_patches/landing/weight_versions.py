@@ -140,7 +140,7 @@ def _check_ranks() -> None:
         return
     store, n_ranks = _get_default_store(), distributed.get_world_size()
     names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
-    own = f"agentcore-patch {release.VERSION}: {', '.join(release.PATCHES)}"
+    own = f"agentcore-patch {release.VERSION}: {', '.join(release.EXTRAS)}"
     store.set(names[distributed.get_rank()], own)
     remedy = "Run `agentcore-patch apply`, in the same version, on every node"
     for timeout in (_PATIENCE, _RANKS_TIMEOUT):

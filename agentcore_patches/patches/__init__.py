@@ -1,9 +1,9 @@
-"""The changes of SGLang: one module per patch; `registry` finds them.
+"""The changes of SGLang: a folder for the core and one for each extra.
 
-A patch module has
+A folder's `__init__` has
 
-- a docstring whose first line says what the patch gives;
+- a docstring whose first line says what it gives;
 - `HOOKS`, its changes of SGLang, each with the edit that every release needs there;
-- `RESPONSE_FIELDS`, the names of the fields that it adds to answers;
+- `RESPONSE_FIELDS`, the names of the fields that it adds to responses;
 - `REQUEST_FLAGS`, the names of the boolean fields that it adds to requests, if any.
 """

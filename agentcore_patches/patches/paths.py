@@ -8,11 +8,15 @@ LANDING = "srt/agentcore"
 """The folder of the landed modules."""
 
 FACTS_MODULE = f"{LANDING}/release.py"
-"""The module with facts about the release and the patches."""
+"""The module with facts about the release and the extras."""
 
+LANDING_SOURCES = Path(__file__).parents[1] / "landing"
+
+# Extras are in folders; the core's `__init__` imports them, so they are written first.
 LANDED = tuple(
-    f"{LANDING}/{module.name}"
-    for module in sorted(Path(__file__).parents[1].joinpath("landing").glob("*.py"))
+    f"{LANDING}/{module.relative_to(LANDING_SOURCES)}"
+    for pattern in ("*/*.py", "*.py")
+    for module in sorted(LANDING_SOURCES.glob(pattern))
 )
 
 REQUEST_LOGGER = "srt/utils/request_logger.py"

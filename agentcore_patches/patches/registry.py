@@ -1,4 +1,4 @@
-"""Find the patches by the file names of their modules."""
+"""Find the patches, the core and the extras, by their folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches.paths import EVER_PATCHED as EVER_PATCHED
-from agentcore_patches.patches.paths import FACTS_MODULE, LANDED, RELEASES
+from agentcore_patches.patches.paths import (
+    FACTS_MODULE,
+    LANDED,
+    LANDING_SOURCES,
+    RELEASES,
+)
 from agentcore_patches.patches.paths import LANDING as LANDING
 from agentcore_patches.patches.paths import WRITING_ORDER as WRITING_ORDER
 from agentcore_patches.patches.releases import (
@@ -25,6 +30,8 @@ from agentcore_patches.patches.releases import (
 if TYPE_CHECKING:
     from agentcore_patches.edits import Edit, Land
     from agentcore_patches.patches.hooks import Hook, Patch
+
+CORE = "core"
 
 _PATCHES = Path(__file__).parent
 _IMPORTS = re.compile(
@@ -54,18 +61,20 @@ ORDER = (
 A decorator that is made later is outside.
 """
 
-_OTHER_MODULES = ("hooks", "paths", "registry", "releases")
-
 
 @cache
-def names() -> tuple[str, ...]:
-    """Return the names of all patches, as `--only` accepts them."""
-    modules = (module.name for module in pkgutil.iter_modules([str(_PATCHES)]))
+def extras() -> tuple[str, ...]:
+    """Return the names of the extras: folders beside that of the core."""
     return tuple(
-        module.replace("_", "-")
-        for module in modules
-        if not module.startswith("_") and module not in _OTHER_MODULES
+        module.name.replace("_", "-")
+        for module in pkgutil.iter_modules([str(_PATCHES)])
+        if module.ispkg and module.name != CORE
     )
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all patches, the core first."""
+    return CORE, *extras()
 
 
 def hooks(name: str) -> tuple[Hook, ...]:
@@ -77,20 +86,18 @@ def hooks(name: str) -> tuple[Hook, ...]:
 def edits(name: str, version: str) -> tuple[Edit, ...]:
     """Return the edits of a patch for an SGLang release of `SUPPORTED_VERSIONS`.
 
-    The modules that land come first, without the one of `facts`, which depends on all
-    patches. A file whose edits call them imports them.
+    The modules that land come first, without the one of `facts`, which depends on the
+    extras. A file whose edits call them imports them.
 
     Raises:
-        PatchError: the patch has a mistake, or no edit for this release.
+        PatchError: the patch has a mistake.
     """
     from agentcore_patches.edits import Import, Land
 
     chosen = [edit for hook in hooks(name) for edit in _edits(hook, version)]
-    if not chosen:
-        raise PatchError(f"The patch `{name}` has no edit for SGLang {version}.")
     calling = [edit.file for edit in chosen if "agentcore." in edit.new_code]
     return (
-        *(Land(path, _landing_text(path)) for path in LANDED if path != FACTS_MODULE),
+        *(Land(path, _landing_text(path)) for path in landed(name)),
         *(
             Import(file, "sglang.srt", "agentcore", name="called below")
             for file in dict.fromkeys(calling)
@@ -99,12 +106,20 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
     )
 
 
+def landed(name: str) -> tuple[str, ...]:
+    """Return the paths of the modules that land with a patch, without `FACTS_MODULE`."""
+    folder = LANDING if name == CORE else f"{LANDING}/{name.replace('-', '_')}"
+    inside = (path for path in LANDED if path.rpartition("/")[0] == folder)
+    return tuple(path for path in inside if path != FACTS_MODULE)
+
+
 def facts(names: Sequence[str], version: str) -> Land:
-    """Return the edit that lands the facts about release and patches."""
+    """Return the edit that lands the facts about the release and the extras."""
     from agentcore_patches.edits import Land
 
     flags = [flag for name in names for flag in _patch(name).request_flags]
-    return Land(FACTS_MODULE, facts_module(version, names, list(dict.fromkeys(flags))))
+    extras = [name for name in names if name != CORE]
+    return Land(FACTS_MODULE, facts_module(version, extras, flags))
 
 
 def in_order(edits: Iterable[Edit]) -> list[Edit]:
@@ -148,7 +163,7 @@ def files(names: Iterable[str], version: str) -> tuple[str, ...]:
         for edit in edits(name, version)
         if not isinstance(edit, Check)
     }
-    if not touched.isdisjoint(LANDED):
+    if not touched.isdisjoint(landed(CORE)):
         touched.add(FACTS_MODULE)
     return tuple(sorted(touched, key=WRITING_ORDER.index))
 
@@ -184,7 +199,7 @@ def fingerprint() -> str:
 def _deciding() -> Mapping[Path, str]:
     """Return planner, patches, stubs, landing code and all their imports, by path."""
     package = _PATCHES.parent
-    paths = [*_PATCHES.glob("*.py"), *(package / "landing").glob("*.py")]
+    paths = [*_PATCHES.rglob("*.py"), *(package / "landing").rglob("*.py")]
     paths += [package / "planning" / "fitting.py"]
     paths += (package / "stubs").rglob("*.pyi")
     found: dict[Path, str] = {}
@@ -214,8 +229,7 @@ def _edits(hook: Hook, version: str) -> tuple[Edit, ...]:
 
 @cache
 def _landing_text(path: str) -> str:
-    name = path.removeprefix(f"{LANDING}/")
-    return (_PATCHES.parent / "landing" / name).read_text("utf-8")
+    return (LANDING_SOURCES / path.removeprefix(f"{LANDING}/")).read_text("utf-8")
 
 
 @cache

@@ -296,9 +296,9 @@ def unused_lines() -> list[str]:
 
 
 def facts_module(
-    version: str, patches: Sequence[str], request_flags: Sequence[str]
+    version: str, extras: Sequence[str], request_flags: Sequence[str]
 ) -> str:
-    """Write the text of `landing/release.py` for a release with these patches.
+    """Write the text of `landing/release.py` for a release with these extras.
 
     It does not name the release: an SGLang that none lists gets the same text.
     """
@@ -308,7 +308,7 @@ def facts_module(
     ]
     facts += [
         ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
-        ("PATCHES", "The installed patches.", tuple(patches)),
+        ("EXTRAS", "The installed extras.", tuple(extras)),
         (
             "REQUEST_FLAGS",
             "The boolean request fields of these patches.",
@@ -324,7 +324,8 @@ def facts_module(
         '"""Facts about this SGLang release, written by `agentcore-patch apply`."""'
     ]
     for name, meaning, value in facts:
-        lines += ["", f"# {meaning}", f"{name} = {_literal(value)}"]
+        kind = ": tuple[str, ...]" if isinstance(value, tuple) else ""
+        lines += ["", f"# {meaning}", f"{name}{kind} = {_literal(value)}"]
     return "\n".join([*lines, ""])
 
 

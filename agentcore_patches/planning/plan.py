@@ -44,7 +44,7 @@ class Plan:
     Attributes:
         files: new text by path below `sglang`, in the order it must be written; files
             that hold all of their edits already are not among them.
-        outcomes: one for each edit of each patch.
+        outcomes: one for each edit.
     """
 
     files: Mapping[str, bytes]
@@ -70,7 +70,7 @@ def make_plan(
     from agentcore_patches.edits import Check, apply_edits
     from agentcore_patches.planning.name_check import refuse_undefined_attributes
 
-    edits = selection.edits
+    edits = list(selection.edits)
     refusals = [edit for edit in edits if isinstance(edit, Check)]
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
@@ -107,8 +107,7 @@ def make_plan(
             edit.describe(),
             "applied" if changed[edit] else "present",
         )
-        for patch, made_by in selection.by_patch.items()
-        for edit in made_by
+        for edit, patch in selection.edits.items()
         if edit in changed
     )
     return Plan(files, outcomes)

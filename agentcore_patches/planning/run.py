@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentcore_patches.installs.install import pristine, read_texts
+from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.diffs import unified_diff
 from agentcore_patches.planning.fitting import fitting_release
@@ -38,11 +39,10 @@ class PlannedApply:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Patches of an earlier apply that are no longer selected."""
-        snapshot = self.originals.snapshot
-        record = None if snapshot.superseded else snapshot.record
-        before = record.patches if record else ()
-        return tuple(name for name in before if name not in self.selection.patches)
+        """Extras of the last apply that are no longer selected."""
+        record = self.originals.snapshot.record
+        removed = {*(record.patches if record else ())} - {*self.selection.patches}
+        return tuple(name for name in registry.extras() if name in removed)
 
     def dry_run(self, *, diff: bool) -> ApplyResult:
         """Return the result of an `apply` that writes nothing.
@@ -98,11 +98,7 @@ class PlannedApply:
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
         hashes = {path: digest(text) for path, text in self.texts.items()}
         wheel = pristine(self.originals.install, hashes)
-        # An edit that several patches share is made once.
-        edits = {
-            (e.file, e.scope, e.description, e.outcome) for e in self.plan.outcomes
-        }
-        counts = Counter((file, outcome) for file, _, _, outcome in edits)
+        counts = Counter((edit.file, edit.outcome) for edit in self.plan.outcomes)
         after = self._after
         return tuple(
             FileChange(

@@ -18,7 +18,7 @@ class Selection:
     """The patches selected by a command, for one release; looked up once.
 
     Attributes:
-        patches: names of patches.
+        patches: the core and names of extras.
         release: one of `SUPPORTED_VERSIONS`.
     """
 
@@ -31,21 +31,15 @@ class Selection:
         return registry.files(self.patches, self.release)
 
     @cached_property
-    def by_patch(self) -> Mapping[str, tuple[Edit, ...]]:
-        """The edits of each patch; the edits for the facts, which all share, come first."""
-        return {patch: tuple(self._with_facts([patch])) for patch in self.patches}
-
-    @cached_property
-    def edits(self) -> tuple[Edit, ...]:
-        """The edits of all patches, each once, in the order of application."""
-        return tuple(self._with_facts(sorted(self.patches)))
-
-    def _with_facts(self, patches: list[str]) -> list[Edit]:
+    def edits(self) -> Mapping[Edit, str]:
+        """The patch of each edit; the edits are in the order of application."""
         from agentcore_patches.edits import Land
 
-        edits = [
-            edit for patch in patches for edit in registry.edits(patch, self.release)
-        ]
-        if any(isinstance(edit, Land) for edit in edits):
-            edits.insert(0, registry.facts(sorted(self.patches), self.release))
-        return registry.in_order(dict.fromkeys(edits))
+        found: dict[Edit, str] = {}
+        for patch in self.patches:
+            for edit in registry.edits(patch, self.release):
+                found.setdefault(edit, patch)
+        if any(isinstance(edit, Land) for edit in found):
+            facts = registry.facts(self.patches, self.release)
+            found = {facts: registry.CORE, **found}
+        return {edit: found[edit] for edit in registry.in_order(found)}

@@ -20,7 +20,7 @@ from agentcore_verify.server import free_port
 from tests.helpers.planning import VERSION
 
 COMMAND = ("-m", "agentcore_patches")
-FILES = registry.files(registry.names(), VERSION)
+FILES = registry.files([registry.CORE], VERSION)
 
 Tree = Callable[[str], Path]
 

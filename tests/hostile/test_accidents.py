@@ -240,6 +240,6 @@ def test_a_dry_run_makes_the_same_checks_as_a_real_run(package: Path) -> None:
     said = []
     for dry_run in (True, False):
         with pytest.raises(AgentcoreError, match="was changed after") as caught:
-            apply(sglang_dir=package, only=["alpha"], dry_run=dry_run)
+            apply(sglang_dir=package, extras=["beta"], dry_run=dry_run)
         said.append(str(caught.value))
     assert said[0] == said[1]

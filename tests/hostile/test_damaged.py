@@ -16,7 +16,7 @@ from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.documents import places_in
 from tests.helpers.trees import Photograph, photograph
 from tests.hostile.planting import signed
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
+from tests.unit.small_sglang import SOURCES, kill_apply
 
 FILES = 1000
 JUNK: tuple[Any, ...] = (
@@ -98,11 +98,13 @@ def test_damaged_state_files_are_refused_or_make_no_difference(
         lambda: api.status(sglang_dir=tree),
         lambda: api.apply(sglang_dir=tree, dry_run=True),
         lambda: api.apply(sglang_dir=tree),
-        lambda: api.apply(sglang_dir=tree, only=["alpha"]),
+        lambda: api.apply(sglang_dir=tree, extras=["beta"]),
         lambda: api.revert(sglang_dir=tree),
         lambda: api.revert(sglang_dir=tree, force=True),
     )
-    alpha = {**SOURCES, MODELS: patched[MODELS]}
+    both = Path(shutil.copytree(package, tmp_path / "both"))
+    api.apply(sglang_dir=both, extras=["beta"])
+    with_beta = sources(both)
     everything: Photograph = photograph(outside)
     outcomes: Counter[str] = Counter()
     tree = tmp_path / "tree" / "sglang"
@@ -121,10 +123,10 @@ def test_damaged_state_files_are_refused_or_make_no_difference(
             assert "\x1b" not in str(error) and error.exit_code in (4, 5), text
             assert sources(tree) == before, text
             outcomes["refused"] += 1
-        assert sources(tree) in (*whole, alpha), text
+        assert sources(tree) in (*whole, with_beta), text
         assert photograph(outside) == everything
         extra = {str(p.relative_to(tree)) for p in (tree / "srt").rglob("*.py")}
-        assert extra == {MODELS, SERVING, "srt/engine.py"}, text
+        assert extra == set(SOURCES) - {"version.py"}, text
     assert outcomes["refused"] > FILES // 2 and outcomes["taken"] > 20
     count[
         "damaged files: no traceback, nothing outside changed, no part of a patch"

@@ -48,10 +48,10 @@ def test_record_lists_what_apply_adds_and_revert_restores_it(
     record.chmod(0o640)
     before = photograph(package.parent)
 
-    for only in ((), ["alpha"], ["beta"]):
-        apply(sglang_dir=package, only=only)
+    for extras, without in ([], []), (["beta"], []), ([], ["beta"]):
+        apply(sglang_dir=package, extras=extras, without=without)
         assert listed(record) == present(package) | OWN and TRACES in listed(record)
-        assert status(sglang_dir=package).complete is (only == ())
+        assert status(sglang_dir=package).complete
         assert {file.pristine for file in status(sglang_dir=package).files} == {
             True,
             None,

@@ -112,7 +112,7 @@ EVIL = b"EVIL = 1\n"
     [
         "../../secrets/secret",
         "/etc/evil.py",
-        "srt/engine.py",
+        "srt/other.py",
         "srt/agentcore/../engine.py",
         "srt/agentcore/evil.so",
         "srt/linked/evil.py",
@@ -124,7 +124,7 @@ def test_a_journal_naming_a_file_that_no_patch_changes_is_refused(
 ) -> None:
     (planted.package / "srt/linked").symlink_to(planted.secrets)
     document = {
-        "action": "apply of alpha",
+        "action": "apply of core",
         "changes": [{**change(MODELS, EVIL), "path": path, "before": None}],
         "clears": True,
     }
@@ -144,7 +144,7 @@ def test_a_linked_parent_folder_is_not_followed(planted: Planted) -> None:
     planted.plant(
         "committed.json",
         {
-            "action": "apply of alpha",
+            "action": "apply of core",
             "changes": [change("srt/agentcore/evil.py", EVIL)],
             "clears": True,
         },
@@ -176,7 +176,7 @@ def test_owner_mode_and_attributes_never_come_from_a_document(planted: Planted) 
     planted.plant(
         "committed.json",
         {
-            "action": "apply of alpha",
+            "action": "apply of core",
             "changes": [
                 change(MODELS, EVIL, mode=0o4755, uid=0, gid=0, xattrs={"user.x": ""})
             ],
@@ -227,7 +227,7 @@ SPOILED: list[tuple[str, Callable[[Any], object]]] = [
     ("state.json", lambda d: d.update(sglang_version=RED)),
     ("state.json", lambda d: d.update(patches=[RED])),
     ("state.json", lambda d: d.update(patches=["x" * 1001])),
-    ("state.json", lambda d: d["files"].update({"srt/engine.py": d["files"][MODELS]})),
+    ("state.json", lambda d: d["files"].update({"srt/other.py": d["files"][MODELS]})),
     ("state.json", lambda d: d["files"][MODELS].update(original=None)),
     ("state.json", lambda d: d["files"][MODELS].update(patched_sha256="../x")),
     with_original(size=-1),
@@ -429,8 +429,8 @@ def test_commands_do_not_hang_on_fifos(place: str, run: Run, package: Path) -> N
     file.unlink(missing_ok=True)
     os.mkfifo(file)
     for command in (
-        ["apply", "--only", "alpha"],
-        ["apply", "--only", "alpha", "--dry-run"],
+        ["apply", "--with", "beta"],
+        ["apply", "--with", "beta", "--dry-run"],
         ["revert"],
     ):
         ran = run(*command)

@@ -169,21 +169,18 @@ def test_a_server_that_ignores_sigterm_is_killed(stubbed: Stubbed) -> None:
     stubbed.assert_nothing_left()
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_checks_of_unselected_patches_are_skipped(
-    stubbed: Stubbed, trees: Trees, tmp_path: Path, strict: bool
+def test_a_check_of_an_extra_that_is_not_installed_is_skipped(
+    stubbed: Stubbed, trees: Trees, tmp_path: Path
 ) -> None:
     package = shutil.copytree(trees.vanilla / "sglang", tmp_path / "some" / "sglang")
-    apply(sglang_dir=package, only=["token-ids"])
-    checks = ("--check", "streaming", "--check", "tito")
-    options = ("--sglang-dir", str(package), *["--strict"] * strict)
-    code, out, err = stubbed.run("babbles", *checks, *options)
+    apply(sglang_dir=package)
+    checks = ("--check", "streaming", "--check", "vllm-api")
+    code, out, err = stubbed.run("babbles", *checks, "--sglang-dir", str(package))
     assert code == 1
-    streaming, tito = stubbed.report()["checks"]
+    streaming, vllm_api = stubbed.report()["checks"]
     assert "The stream ended" in streaming["message"]
-    assert (tito["outcome"], tito["left_out"]) == ("skipped", ["tito"])
-    assert tito["message"] == "Needs tito, left out when SGLang was patched."
-    assert ("tito: SKIPPED" in out) is strict
+    assert vllm_api["outcome"] == "skipped"
+    assert vllm_api["message"] == "The extra vllm-api is not installed."
     assert "agentcore-patch apply" not in out + err
 
 

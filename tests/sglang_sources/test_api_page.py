@@ -119,14 +119,8 @@ CHECKED = {
     (RESPONSES, "Request", "required_prefix_token_ids"): "list of integers",
 }
 
-SINGLY = ("0.5.8", "0.5.9")
-"""Releases in which patches are planned one by one; these lack all that patches give."""
-
-HOOKS = {name: set(registry.hooks(name)) for name in NAMES}
-BROUGHT = {
-    name: {other for other in NAMES if HOOKS[other] < HOOKS[name]} for name in NAMES
-}
-"""The patches that a patch brings along, whole."""
+OLDEST = ("0.5.8", "0.5.9")
+"""Releases that lack all that patches give."""
 
 TYPES = {
     "str": "string",
@@ -158,7 +152,7 @@ class Row:
 
     type: str
     when: str
-    patches: frozenset[str]
+    extra: str
     upstream: str
 
 
@@ -170,13 +164,13 @@ def rows() -> dict[Place, Row]:
         if head := re.fullmatch(r"### (.+) of (/\S+)", line):
             part, endpoint = head.groups()
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("| `") or len(cells) < 6:
+        if not line.startswith("| `") or len(cells) < 5:
             continue
-        name, kind, when, *_, patch, upstream, _ = cells
+        name, kind, when, *_, upstream, vllm = cells
         place = endpoint, part, name.strip("`")
         assert place not in found, f"{place} has two rows"
-        patches = frozenset(re.findall(r"`([\w-]+)`", patch))
-        found[place] = Row(kind, when, patches, upstream)
+        extra = vllm.partition("; extra ")[2].strip("`")
+        found[place] = Row(kind, when, extra, upstream)
     return found
 
 
@@ -264,13 +258,12 @@ def test_types_and_defaults_are_those_of_the_code() -> None:
                 assert row.when == shown, place
 
 
-def test_each_row_names_the_patches_that_give_the_field() -> None:
-    for place, row in rows().items():
-        if place not in UNTYPED | STAMPED:
-            pairs = [(name, version) for name in NAMES for version in SINGLY]
-            giving = {name for name, of in pairs if place in added(of, (name,))}
-            own = {name for name in giving if not BROUGHT[name] & giving}
-            assert own == row.patches, place
+def test_a_row_names_the_extra_that_gives_the_field() -> None:
+    for extra in ("", *registry.extras()):
+        selection = (registry.CORE, extra) if extra else (registry.CORE,)
+        given = {place for version in OLDEST for place in added(version, selection)}
+        named = {place for place, row in rows().items() if row.extra in ("", extra)}
+        assert given == named - UNTYPED - STAMPED, extra
 
 
 def test_the_page_names_the_fields_that_sglang_has_by_itself() -> None:

@@ -71,7 +71,7 @@ def test_every_diff_belongs_to_a_release() -> None:
 
 DECORATED = [
     edit
-    for edit in registry.edits("weight-versions", VERSION)
+    for edit in registry.edits(registry.CORE, VERSION)
     if edit.file == UPDATE_WEIGHTS_MIXIN and not isinstance(edit, Check)
 ]
 

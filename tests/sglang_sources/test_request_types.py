@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import crash_fixes, request_fields
+from agentcore_patches.landing import request_fields
+from agentcore_patches.landing.crash_fixes import guards
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.wheels import wheel_files
 
@@ -106,6 +107,6 @@ def test_a_value_of_the_annotated_type_passes(version: str) -> None:
                 tried += 1
                 if request_fields.find_error(MANAGER, obj) is not None:
                     refused.append((model, name, value))
-                crash_fixes.refuse(MANAGER, obj)
+                guards.refuse(MANAGER, obj)
     assert tried > 200
     assert refused == []

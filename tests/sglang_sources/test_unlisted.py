@@ -59,8 +59,8 @@ def test_the_command_patches_it_as_the_release_that_fits(
     with pytest.raises(UnsupportedTarget):
         apply(sglang_dir=package)
 
-    planned = apply(sglang_dir=package, unlisted=True, dry_run=True)
-    done = apply(sglang_dir=package, unlisted=True)
+    planned = apply(sglang_dir=package, extras=["all"], unlisted=True, dry_run=True)
+    done = apply(sglang_dir=package, extras=["all"], unlisted=True)
 
     assert planned.patched_as == done.patched_as == "0.5.23"
     tree = patched("0.5.23")

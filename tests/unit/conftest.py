@@ -14,7 +14,7 @@ from agentcore_patches.installs.install import Install
 from agentcore_patches.patches import registry
 from tests.unit.running import Ran, Run
 from tests.unit.small_install import ALL, photograph, vanilla
-from tests.unit.small_sglang import EDITS, MODELS, SERVING, build
+from tests.unit.small_sglang import EDITS, ENGINE, MODELS, SERVING, build
 
 # The time of an example depends more on the machine than on the code.
 settings.register_profile("no deadline", deadline=None)
@@ -23,10 +23,10 @@ settings.load_profile("no deadline")
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small SGLang's package folder, for the patches `alpha` and `beta`."""
-    monkeypatch.setattr(registry, "names", lambda: tuple(EDITS))
-    monkeypatch.setattr(registry, "WRITING_ORDER", (MODELS, SERVING))
-    monkeypatch.setattr(registry, "EVER_PATCHED", (MODELS, SERVING))
+    """The small SGLang's package folder, for a small core and the extra `beta`."""
+    monkeypatch.setattr(registry, "extras", lambda: ("beta",))
+    monkeypatch.setattr(registry, "WRITING_ORDER", (MODELS, SERVING, ENGINE))
+    monkeypatch.setattr(registry, "EVER_PATCHED", (MODELS, SERVING, ENGINE))
     monkeypatch.setattr(registry, "edits", lambda name, version: EDITS[name])
     monkeypatch.setattr(registry, "summary", lambda name: f"what {name} gives")
     return build(tmp_path / "site")

@@ -1,4 +1,4 @@
-"""A small SGLang with a RECORD, and two small patches for it."""
+"""A small SGLang with a RECORD, and a small core and extra for it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.helpers.records import write_dist_info
 
 MODELS = "srt/models.py"
 SERVING = "srt/serving.py"
-UNTOUCHED = "srt/engine.py"
+ENGINE = "srt/engine.py"
 
 SOURCES = {
     "version.py": b'__version__ = "0.5.9"\n',
     MODELS: b"class Answer:\n    text: str\n",
     SERVING: b"def answer(model):\n    text = model()\n    return text\n",
-    UNTOUCHED: b"ENGINE = 1\n",
+    ENGINE: b"class Engine:\n    text: str\n",
+    "srt/other.py": b"",
 }
 
-_IDS = AddField(MODELS, "Answer", "ids: list = None", note="the IDs")
 EDITS: dict[str, tuple[Edit, ...]] = {
-    "alpha": (_IDS,),
-    "beta": (
-        _IDS,
+    "core": (
+        AddField(MODELS, "Answer", "ids: list = None", note="the IDs"),
         Insert(
             SERVING, "answer", "text.ids = model.ids", before="return text", note="IDs"
         ),
     ),
+    "beta": (AddField(ENGINE, "Engine", "beta: int = 0", note="beta"),),
 }
 
 

@@ -12,11 +12,13 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import edits
-from agentcore_patches.api import apply, apply_patch, revert
+from agentcore_patches.api import apply, apply_patch, revert, status
+from agentcore_patches.installs.install import find
+from agentcore_patches.results import PatchState
 from agentcore_patches.state import ownership, transaction
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
-from tests.unit.small_sglang import MODELS, SERVING, SOURCES
+from tests.unit.small_sglang import ENGINE, MODELS, SERVING, SOURCES
 
 
 def test_every_comment_of_a_patch_starts_the_same_way() -> None:
@@ -27,50 +29,70 @@ def test_the_version_equals_the_distributions() -> None:
     assert agentcore_patches.__version__ == version("agentcore-patches")
 
 
-def test_apply_installs_all_patches_and_reports_them(package: Path) -> None:
+def test_apply_installs_the_core_and_reports_it(package: Path) -> None:
     result = apply(sglang_dir=package)
 
     assert result.changed and result.recorded and not result.dry_run
     assert result.install.package == package
-    assert result.patches == ("alpha", "beta")
+    assert result.patches == ("core",)
     assert [(f.path, f.applied, f.present, f.action) for f in result.files] == [
-        (MODELS, 1, 0, "patched"),  # an edit of both patches, made once
+        (MODELS, 1, 0, "patched"),
         (SERVING, 1, 0, "patched"),
     ]
     assert [(edit.patch, edit.outcome) for edit in result.edits] == [
-        ("alpha", "applied"),
-        ("beta", "applied"),
-        ("beta", "applied"),
+        ("core", "applied"),
+        ("core", "applied"),
     ]
     assert all(file.pristine for file in result.files)
     assert b"ids: list = None" in (package / MODELS).read_bytes()
     assert b"text.ids = model.ids" in (package / SERVING).read_bytes()
 
 
-def test_only_installs_exactly_the_named_patches(package: Path) -> None:
-    apply(sglang_dir=package)
-
-    result = apply(sglang_dir=package, only=["alpha", "alpha"])
-
-    assert result.patches == ("alpha",)
-    assert result.removed == ("beta",)
-    assert {file.path: file.action for file in result.files} == {
-        MODELS: "unchanged",
-        SERVING: "restored",
-    }
-    assert (package / SERVING).read_bytes() == SOURCES[SERVING]
-    assert not apply(sglang_dir=package, only=["alpha"]).changed
-    assert apply(sglang_dir=package, only=["beta"]).removed == ("alpha",)
-
-
-def test_a_dry_run_of_another_selection_lists_restored_files(package: Path) -> None:
-    apply(sglang_dir=package)
+def test_an_extra_is_added_kept_and_removed(package: Path) -> None:
+    assert apply(sglang_dir=package, extras=["beta"]).patches == ("core", "beta")
+    assert not apply(sglang_dir=package).changed
     before = contents(package)
 
-    planned = apply(sglang_dir=package, only=["alpha"], dry_run=True, diff=True)
+    planned = apply(sglang_dir=package, without=["beta"], dry_run=True, diff=True)
 
     assert contents(package) == before
-    assert planned.files == apply(sglang_dir=package, only=["alpha"], diff=True).files
+    result = apply(sglang_dir=package, without=["all"], diff=True)
+    assert planned.files == result.files
+    assert (result.patches, result.removed) == (("core",), ("beta",))
+    assert {file.path: file.action for file in result.files} == {
+        MODELS: "unchanged",
+        SERVING: "unchanged",
+        ENGINE: "restored",
+    }
+    assert (package / ENGINE).read_bytes() == SOURCES[ENGINE]
+    assert apply(sglang_dir=package, extras=["all"]).patches == ("core", "beta")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("tito",), ("core",)),
+        (("beta", "tito", "token-ids"), ("core", "beta")),
+    ],
+)
+def test_an_install_of_patches_by_name_gets_the_core_and_keeps_its_extras(
+    package: Path, before: tuple[str, ...], after: tuple[str, ...]
+) -> None:
+    with transaction.locked(find(package)) as work:
+        work.commit(
+            {MODELS: SOURCES[MODELS] + b"# agentcore-patch: old\n"},
+            patches=before,
+            tool_version="0.2.0+abc",
+        )
+    assert (status(sglang_dir=package).state, status(sglang_dir=package).patches) == (
+        PatchState.OUTDATED,
+        after,
+    )
+    result = apply(sglang_dir=package)
+    assert (result.patches, result.removed) == (after, ())
+    assert status(sglang_dir=package).complete
+    revert(sglang_dir=package)
+    assert contents(package) == SOURCES
 
 
 def test_the_diff_keeps_line_ends_and_a_missing_last_one(package: Path) -> None:
@@ -122,8 +144,8 @@ def test_apply_patch_returns_whether_files_changed(
     assert b"ids: list" in (importable / MODELS).read_bytes()
     where = f"SGLang 0.5.9 in {importable}"
     assert caplog.messages == [
-        f"Patched {where}: alpha, beta",
-        f"Nothing to do, all patches are in place in {where}: alpha, beta",
+        f"Patched {where}: core",
+        f"Nothing to do, the patches are in place in {where}: core",
     ]
 
 

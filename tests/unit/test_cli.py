@@ -133,7 +133,7 @@ SCREENS = [
     ("verify", "--list-checks"),
     ("docs", "--list"),
     ("docs", "nosuch"),
-    ("apply", "--only", "token_ids"),
+    ("apply", "--with", "vllm_api"),
     ("revert", "--sglang-dir", "/nowhere"),
 ]
 
@@ -222,13 +222,13 @@ def test_names_that_cannot_be_encoded_are_shown_escaped(tmp_path: Path) -> None:
     ("typed", "offered"),
     [
         ("ap", {"apply"}),
-        ("apply --only t", {"tito", "token-ids"}),
+        ("apply --with v", {"vllm-api"}),
         ("status --ch", {"--check"}),
         ("help ex", {"exit-codes"}),
         ("docs trou", {"troubleshooting"}),
         ("completion z", {"zsh"}),
         ("verify --dev", {"--device"}),
-        ("apply --skip tito,to", {"tito,token-ids"}),
+        ("apply --without vllm-api,al", {"vllm-api,all"}),
         ("verify --check lo", {"logprobs"}),
         ("verify --check stop,lo", {"stop,logprobs"}),
     ],

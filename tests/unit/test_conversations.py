@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import conversations, release, remembered
+from agentcore_patches.landing import conversations, remembered
 from agentcore_patches.landing.remembered import Conversation, Memory
 
 SERVING: Any = SimpleNamespace(reasoning_parser=None)
@@ -452,11 +452,3 @@ def test_misses_are_logged_periodically(
         "Conversation memory: 64 turns found, 64 not found (message: 32, "
         "system: 32); metadata.prefix.missed of an answer says why"
     )
-
-
-def test_a_memory_needs_the_patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conversations.VARIABLE, "64")
-    monkeypatch.setattr(release, "PATCHES", ("token-ids",))
-    server: Any = SimpleNamespace(tokenizer_worker_num=1)
-    with pytest.raises(ValueError, match="the patch prefix is not installed"):
-        conversations.check_server(server)

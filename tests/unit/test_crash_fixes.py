@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import crash_fixes, weight_versions
 from agentcore_patches.landing import release as facts
+from agentcore_patches.landing import weight_versions
+from agentcore_patches.landing.crash_fixes import guards
+from agentcore_patches.patches import registry
 
 VOCAB_SIZE = 100
 
@@ -25,7 +28,7 @@ MANAGER: Any = SimpleNamespace(
 
 def refuse(sampling_params: Any = None, **fields: Any) -> None:
     obj: Any = SimpleNamespace(sampling_params=sampling_params, **fields)
-    crash_fixes.refuse(MANAGER, obj)
+    guards.refuse(MANAGER, obj)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_an_output_goes_to_the_worker_of_its_request(
     request_: Any, already: str | None, addressed: str | None
 ) -> None:
     output: Any = SimpleNamespace(http_worker_ipc=already)
-    crash_fixes.address(output, request_)
+    guards.address(output, request_)
     assert output.http_worker_ipc == addressed
 
 
@@ -106,12 +109,12 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
     monkeypatch.setattr(
         weight_versions, "answer", lambda recv_req, **said: SimpleNamespace(**said)
     )
-    release_memory = crash_fixes.release_memory(release)
+    release_memory = guards.release_memory(release)
     holder = SimpleNamespace(idle=False, offload_tags=set())
     answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
     accepted: Any = SimpleNamespace(refusal=None)
     with pytest.raises(ValueError, match="Nothing was released: only when idle"):
-        crash_fixes.raise_refusal([accepted, answer])
+        guards.raise_refusal([accepted, answer])
     holder.idle = True
     assert release_memory(holder, SimpleNamespace(tags=["weights"])) == "released"
     with pytest.raises(AssertionError):
@@ -120,13 +123,13 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
 
 def test_released_memory_raises_no_error() -> None:
     accepted: Any = SimpleNamespace(refusal=None)
-    crash_fixes.raise_refusal([accepted])
+    guards.raise_refusal([accepted])
 
 
 def test_updates_run_one_at_a_time() -> None:
     running: list[int] = []
 
-    @crash_fixes.one_at_a_time
+    @guards.one_at_a_time
     async def update(self: Any, number: int) -> int:
         running.append(number)
         await asyncio.sleep(0)
@@ -139,3 +142,8 @@ def test_updates_run_one_at_a_time() -> None:
         assert made == [0, 1, 2]
 
     asyncio.run(run())
+
+
+def test_each_hook_names_a_public_report() -> None:
+    for hook in registry.hooks("crash-fixes"):
+        assert re.search(r"\b(issue|PR) \d+", hook.upstream), hook.name

@@ -82,15 +82,6 @@ def test_an_aborted_answer_without_tokens_has_the_version_of_the_server() -> Non
     assert meta_info["weight_versions"] == []
 
 
-def test_without_weight_versions_an_aborted_answer_has_no_versions(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(release, "PATCHES", ("tito",))
-    meta_info = Manager().finish(is_incremental=False)["meta_info"]
-    assert meta_info["weight_version"] == "v1"
-    assert "weight_versions" not in meta_info
-
-
 @pytest.mark.parametrize(
     ("text_is_new", "logprobs_are_new"), [(False, False), (True, False), (True, True)]
 )

@@ -49,10 +49,10 @@ def spoil_links(package: Path) -> None:
         (spoil_nothing, ["apply", "--fast"], 2, "usage", "No such option"),
         (
             spoil_nothing,
-            ["apply", "--only", "nothing"],
+            ["apply", "--with", "nothing"],
             2,
             "usage",
-            r"no patch named nothing\.\nhint: The patches are alpha, beta",
+            r"no extra named nothing\.\nhint: The extras are beta, all",
         ),
         (
             spoil_nothing,
@@ -161,7 +161,7 @@ def test_a_lock_timeout_names_the_holder(run: Run, package: Path) -> None:
     who = f"another agentcore-patch (process {os.getpid()})"
     with transaction.locked(find(package)):
         before = photograph(package)
-        for command in (["apply", "--only", "alpha"], ["revert"]):
+        for command in (["apply", "--with", "beta"], ["revert"]):
             start = time.monotonic()
             ran = run(*command, "--lock-timeout", "0.2")
             assert 0.2 <= time.monotonic() - start < 30

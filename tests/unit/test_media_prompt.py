@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import images, release, vllm_images
+from agentcore_patches.landing import images, release
 from agentcore_patches.landing.images import is_expanded
-from agentcore_patches.landing.vllm_http import BadRequest
+from agentcore_patches.landing.vllm_api import content_parts
+from agentcore_patches.landing.vllm_api.http import BadRequest
 
 IMAGE, VIDEO = 90, 91
 TOKENS: Any = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
@@ -186,10 +187,10 @@ def processor() -> Any:
 
 def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     prompt = [1, *[IMAGE] * 3, 2, *[IMAGE] * 2]
-    found = vllm_images.placeholders(processor(), prompt, 2)
+    found = content_parts.placeholders(processor(), prompt, 2)
     assert found == {"image": [{"offset": 1, "length": 3}, {"offset": 5, "length": 2}]}
-    assert vllm_images.placeholders(processor(), [1, *[IMAGE] * 5], 2) is None
-    assert vllm_images.placeholders(processor(), [], 1) is None
+    assert content_parts.placeholders(processor(), [1, *[IMAGE] * 5], 2) is None
+    assert content_parts.placeholders(processor(), [], 1) is None
 
 
 URL = {"type": "image_url", "url": "a"}
@@ -208,12 +209,12 @@ URL = {"type": "image_url", "url": "a"}
     ],
 )
 def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
-    assert vllm_images.read(processor(), [{**URL, "uuid": None}]) == ["a"]
+    assert content_parts.read(processor(), [{**URL, "uuid": None}]) == ["a"]
     with pytest.raises(BadRequest, match=said):
-        vllm_images.read(processor(), parts)
+        content_parts.read(processor(), parts)
     text_model: Any = SimpleNamespace(mm_processor=None)
     with pytest.raises(BadRequest, match=r"does not support images|a list"):
-        vllm_images.read(text_model, parts)
+        content_parts.read(text_model, parts)
 
 
 def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:

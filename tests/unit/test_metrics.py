@@ -118,13 +118,6 @@ def test_the_page_lists_every_metric_label_and_value() -> None:
         if row.startswith("| `agentcore_")
     ]
     assert [name for name, *_ in rows] == [f"`{one.name}`" for one in metrics.METRICS]
-    for metric, (_, labels, _, patches) in zip(metrics.METRICS, rows, strict=True):
+    for metric, (_, labels, _) in zip(metrics.METRICS, rows, strict=True):
         of_labels = {*metric.labels}.union(*metric.labels.values())
         assert quoted(labels) == of_labels, metric.name
-        # A row omits patches that another patch of the row requires.
-        included = {"vllm-api"} | ({"weight-versions"} & {*metric.patches})
-        if "token-ids" not in metric.patches:
-            included.discard("weight-versions")
-        said = "" if not metric.patches else patches
-        assert quoted(said) == {*metric.patches} - included, metric.name
-        assert (patches == "all") == (not metric.patches)

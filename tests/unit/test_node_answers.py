@@ -24,8 +24,8 @@ NODES = [RayNode(name * 8, "127.0.0.1", "here") for name in "abc"]
 
 
 def answer_of(package: Path, action: driver.Action = "apply") -> str:
-    target: dict[str, Any] = {"sglang_dir": str(package), "python": None, "only": []}
-    more = {"dry_run": False, "lock_timeout": 1.0} if action == "apply" else {}
+    target: dict[str, Any] = {"sglang_dir": str(package), "python": None}
+    more = {"extras": ["beta"], "lock_timeout": 1.0} if action == "apply" else {}
     return driver.run_on_node(action, {**target, **more})
 
 
@@ -79,9 +79,8 @@ def malformed(package: Path) -> list[Any]:
     return [
         *("", "5", "null", "[]", "{", "[" * 100_000, None, 5, "\ud800"),
         spoiled(whole, lambda d: d.pop("status")),
-        spoiled(whole, lambda d: d["status"].update(wanted=["more"])),
         spoiled(whole, lambda d: d["status"]["install"].update(package=5)),
-        spoiled(whole, lambda d: d["status"]["patches"].update(alpha="well")),
+        spoiled(whole, lambda d: d["status"].update(state="well")),
         spoiled(whole, lambda d: d["applied"].update(changed="yes")),
         spoiled(whole, lambda d: d.update(error="\x1b[31m")),
         spoiled(whole, lambda d: d.update(python="\x1b[31m")),

@@ -31,6 +31,12 @@ def test_generated_pages_are_up_to_date(pages: ModuleType, name: str) -> None:
     assert kept == pages.page(name), "run `make docs`, then read `git diff`"
 
 
+def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
+    for file in pages.SIZED:
+        kept = file.read_text("utf-8")
+        assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
+
+
 def test_a_page_that_changed_is_written(pages: ModuleType, tmp_path: Path) -> None:
     assert [file.name for file in pages.write(tmp_path)] == [*pages.PAGES]
     assert pages.write(tmp_path) == []

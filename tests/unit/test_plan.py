@@ -80,10 +80,12 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
 
 def test_a_plan_reports_the_outcome_of_each_edit_by_patch() -> None:
     plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
+    of = {edit: patch for patch in ("beta", "alpha") for edit in MADE[patch]}
     assert plan.outcomes == tuple(
-        EditOutcome(patch, edit.name, edit.file, edit.scope, edit.describe(), "applied")
-        for patch in ("alpha", "beta")
-        for edit in MADE[patch]
+        EditOutcome(
+            of[edit], edit.name, edit.file, edit.scope, edit.describe(), "applied"
+        )
+        for edit in (*MADE["alpha"], MADE["beta"][1])
     )
 
 

@@ -30,8 +30,7 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.listing import EditList
-from agentcore_patches.patches import registry, releases
-from agentcore_patches.patches._server import SERVER
+from agentcore_patches.patches import core, registry, releases
 from agentcore_patches.patches.hooks import Hook, Patch, absent
 from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
@@ -47,7 +46,7 @@ from tests.helpers.planning import VERSION
 from tests.unit.small_sglang import build
 
 MODULES = tuple(path for path in LANDED if path != FACTS_MODULE)
-"""Modules that land for every release and selection."""
+"""Modules that land for every release."""
 
 LONGEST_REASON = 66
 """A comment of this length has 88 columns at SGLang's deepest indentation."""
@@ -167,7 +166,7 @@ def test_every_edit_of_a_release_has_a_unique_description(version: str) -> None:
 @each_release
 def test_hooks_call_only_functions_that_landing_modules_define(version: str) -> None:
     defined = {
-        f"{Path(edit.file).stem}.{node.name}"
+        f"{edit.file[len(registry.LANDING) + 1 : -3].replace('/', '.')}.{node.name}"
         for edit in all_edits(version)
         if isinstance(edit, Land)
         for node in ast.parse(edit.text).body
@@ -175,7 +174,7 @@ def test_hooks_call_only_functions_that_landing_modules_define(version: str) -> 
     }
     for edit in all_edits(version):
         if not isinstance(edit, Land):
-            called = re.findall(r"\bagentcore\.(\w+\.\w+)", edit.new_code)
+            called = re.findall(r"\bagentcore\.([\w.]+)", edit.new_code)
             named = re.search(r"\bagentcore\b", edit.new_code)
             assert called or not named, edit.name
             assert set(called) <= defined, edit.name
@@ -188,15 +187,14 @@ def test_the_facts_in_the_repository_match_a_release() -> None:
 
 
 def facts_text(version: str) -> str:
-    return registry.facts(registry.names(), version).text
+    return registry.facts([registry.CORE], version).text
 
 
-def test_the_facts_list_the_patches_but_not_the_release() -> None:
+def test_the_facts_list_the_extras_but_not_the_release() -> None:
     facts: dict[str, object] = {}
-    exec(registry.facts(["tito"], "0.5.15").text, facts)
+    exec(registry.facts(registry.names(), "0.5.15").text, facts)
     assert facts["VERSION"] == __version__
-    assert facts["PATCHES"] == ("tito",)
-    assert facts["REQUEST_FLAGS"] == ("return_prompt_token_ids", "return_meta_info")
+    assert facts["EXTRAS"] == registry.extras()
     assert facts["LISTED"] == SUPPORTED_VERSIONS
     assert facts_text("0.5.15") == facts_text("0.5.15.post1") == facts_text("0.5.16")
 
@@ -213,11 +211,6 @@ def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> No
         exec(registry.facts([name], VERSION).text, told)
         for flag in told["REQUEST_FLAGS"]:
             assert f"{flag}: Optional[bool] = None" in declared
-
-
-@each_patch
-def test_a_server_reports_every_patch_as_in_place(name: str) -> None:
-    assert set(SERVER) <= set(registry.hooks(name))
 
 
 def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
@@ -251,13 +244,15 @@ def test_dropping_a_release_names_what_becomes_unused(
         for file in (ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING)
     ]
     with pytest.raises(PatchError, match="The tables of releases are wrong: RELEASES"):
-        registry.hooks("tito")
+        registry.hooks("core")
     monkeypatch.setattr(registry, "unused_lines", lambda: [])
-    with pytest.raises(PatchError, match="`tito` has a hook") as refused:
-        registry.hooks("tito")
+    with pytest.raises(PatchError, match="`core` has a hook") as refused:
+        registry.hooks("core")
     unused = [
-        f"{hook}: no supported release is before 0.5.9, so what 0.5.9 replaces is unused"
-        for hook in ("telltales/messages", "images/own", "routed-experts/request")
+        f"{hook.name}: no supported release is before 0.5.9, so what 0.5.9 replaces is "
+        "unused"
+        for hook in core.HOOKS
+        if "0.5.9" in hook.since
     ]
     assert str(refused.value).endswith(f"written wrongly: {'; '.join(unused)}.")
 
@@ -288,9 +283,10 @@ SMALL = Patch(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Name of a small patch."""
+    """Make a small patch the core; return its name."""
     monkeypatch.setattr(registry, "_patch", lambda name: SMALL)
-    yield "small"
+    registry.edits.cache_clear()
+    yield registry.CORE
     registry.edits.cache_clear()
 
 
@@ -300,7 +296,7 @@ def test_landing_modules_come_first_then_imports_of_their_callers(
     edits = registry.edits(small, "0.5.10")
     landed, [imported, field, hook, refused] = edits[:-4], edits[-4:]
     assert all(isinstance(edit, Land) for edit in landed)
-    assert tuple(edit.file for edit in landed) == MODULES
+    assert tuple(edit.file for edit in landed) == registry.landed(small)
     assert isinstance(imported, Import)
     assert imported.file == SERVING_CHAT
     assert imported.text.startswith("from sglang.srt import agentcore  # ")
@@ -321,17 +317,9 @@ def test_every_release_gets_the_same_modules_except_the_facts() -> None:
 
 
 def test_only_written_files_are_listed_in_writing_order(small: str) -> None:
-    assert registry.files([small], "0.5.10") == (*LANDED, PROTOCOL, SERVING_CHAT)
-    assert registry.files([small], "0.5.9") == (*LANDED, SERVING_CHAT)
-
-
-def test_a_patch_without_an_edit_for_a_release_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    patch = Patch("what it gives", SMALL.hooks[:2], ())
-    monkeypatch.setattr(registry, "_patch", lambda name: patch)
-    with pytest.raises(PatchError, match=r"`none` has no edit for SGLang 0\.5\.8\."):
-        registry.edits("none", "0.5.8")
+    landed = [path for path in LANDED if path.count("/") == 2]
+    assert registry.files([small], "0.5.10") == (*landed, PROTOCOL, SERVING_CHAT)
+    assert registry.files([small], "0.5.9") == (*landed, SERVING_CHAT)
 
 
 def test_the_fingerprint_covers_all_code_that_decides_what_lands(
@@ -345,7 +333,7 @@ def test_the_fingerprint_covers_all_code_that_decides_what_lands(
     before = registry.fingerprint.__wrapped__()
     assert before == registry.fingerprint()
     for path in (
-        *("edits/kinds.py", "landing/traces.py", "patches/token_ids.py"),
+        *("edits/kinds.py", "landing/traces.py", "patches/core/token_ids.py"),
         *("planning/stubs.py", "planning/plan.py", "planning/name_check.py"),
         *("planning/classes.py", "planning/fitting.py", "planning/selection.py"),
         *("edits/source.py", "errors.py", "_version.py"),
@@ -373,13 +361,13 @@ def test_an_author_error_has_its_own_exit_code(
     hook = Hook("a/b", "because", AddField(PROTOCOL, "A b", "c: int = 0"))
     broken = ModuleType("a_patch", "what it gives")
     vars(broken).update({"HOOKS": (hook,), "RESPONSE_FIELDS": ()})
-    monkeypatch.setitem(sys.modules, "agentcore_patches.patches.tito", broken)
+    monkeypatch.setitem(sys.modules, "agentcore_patches.patches.core", broken)
     registry.edits.cache_clear()
     registry._patch.cache_clear()
     try:
         assert cli.main([command, *target]) == PatchError.exit_code == 7
         told = capsys.readouterr().err
-        assert "The patch `tito` has a hook that is written wrongly: a/b: " in told
+        assert "The patch `core` has a hook that is written wrongly: a/b: " in told
         assert "the scope `A b` is not a dotted name" in told
         assert cli.main([command, "--json", *target]) == 7
         assert json.loads(capsys.readouterr().out)["error"]["kind"] == "patch"
@@ -403,7 +391,7 @@ def test_every_form_of_every_hook_is_listed_once() -> None:
     hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
     assert len(listed) == sum(len(list(hook.ranges())) for hook in hooks)
     for edit in listed:
-        assert edit.name and edit.why and edit.change and edit.patches
+        assert edit.name and edit.why and edit.change and edit.patch
         assert bool(edit.file) == bool(edit.scope)
         assert "$" not in edit.file + edit.scope
 

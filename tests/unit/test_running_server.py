@@ -11,35 +11,28 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agentcore_patches.command.cli import main
-from agentcore_patches.patches import registry
 from agentcore_verify import checks
 from agentcore_verify.runner import Options, _Run
 
 
-def told(**info: Any) -> tuple[str, dict[str, str]]:
-    """Return the notes, and the messages about missing patches."""
+def told(**info: Any) -> str:
+    """Return the notes about a server."""
     run = _Run(Options(), progress=None)  # type: ignore[arg-type]
-    missing = run._missing_on(SimpleNamespace(info=info))  # type: ignore[arg-type]
-    return " ".join(run.notes), missing
+    run._note_patches_of(SimpleNamespace(info=info))  # type: ignore[arg-type]
+    return " ".join(run.notes)
 
 
-@pytest.mark.parametrize("lacking", [(), ("tito",)])
-def test_a_patched_server_is_reported_with_its_version(
-    lacking: tuple[str, ...],
-) -> None:
-    has = [name for name in registry.names() if name not in lacking]
-    release = None if lacking else "0.5.9"
-    marks = {"version": "0.9", "patches": has, "release": release}
-    notes, missing = told(agentcore_patches=marks)
-    assert notes.startswith(f"The server has agentcore-patch 0.9: {', '.join(has)}.")
-    assert ("0.9 does not support the release" in notes) is (release is None)
-    assert tuple(missing) == lacking
-    for message in missing.values():
-        assert "Run `agentcore-patch apply` on its machine" in message
+def test_a_patched_server_is_reported_with_its_version() -> None:
+    info = {"version": "0.9", "patches": ["core", "vllm-api"], "release": None}
+    assert told(agentcore_patches=info) == (
+        "The server has agentcore-patch 0.9: core, vllm-api. agentcore-patch 0.9 does "
+        "not support the release that this server runs."
+    )
 
 
 STOCK = {"version": "0.5.9"}
-PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["tito"]}}
+PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["core"]}}
+OLD = {"agentcore_patches": {"version": "0.2.0", "patches": ["token-ids"]}}
 
 
 def serve(
@@ -59,11 +52,12 @@ def serve(
     ("info", "answer", "routes", "says"),
     [
         (STOCK, {}, False, "is not patched: its answers have no token IDs"),
-        (STOCK, {"prompt_token_ids": [1]}, False, "an agentcore-patch before 0.2.0"),
+        (STOCK, {"prompt_token_ids": [1]}, False, "by an older agentcore-patch. Run"),
+        (OLD, {}, False, "by an older agentcore-patch. Run"),
         ({}, {}, True, "The router at {url} passes no token IDs on, and hides whether"),
         ({"frontend": "rust"}, {}, False, "is SGLang's Rust server"),
     ],
-    ids=["unpatched", "too old", "hidden by a router", "in Rust"],
+    ids=["unpatched", "too old", "named patches", "hidden by a router", "in Rust"],
 )
 def test_a_running_server_that_cannot_pass_is_not_checked(
     capsys: pytest.CaptureFixture[str],
@@ -89,19 +83,16 @@ def test_a_running_server_that_cannot_pass_is_not_checked(
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_checks_of_patches_that_a_running_server_lacks_are_skipped(
+def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, strict: bool
 ) -> None:
-    options = ["--json", "--check", "weight-versions"]
+    options = ["--json", "--check", "vllm-api"]
     url = serve(httpserver, PATCHED, {}, routes=False)
     code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
 
     document = json.loads(capsys.readouterr().out)
     [check] = document["checks"]
     assert check["outcome"] == "skipped"
-    assert check["left_out"] == ["weight-versions"]
-    assert check["message"] == (
-        "Needs weight-versions, left out when SGLang was patched."
-    )
-    assert (code, document["patches"]) == (1, ["tito"])
+    assert check["message"] == "The extra vllm-api is not installed."
+    assert (code, document["patches"]) == (1, ["core"])
     assert document["versions"]["patched_by"] == "0.2.0"

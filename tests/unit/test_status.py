@@ -17,7 +17,7 @@ from agentcore_patches.results import PatchState
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph
 from tests.unit.running import Run
-from tests.unit.small_sglang import SERVING, SOURCES, kill_apply
+from tests.unit.small_sglang import ENGINE, MODELS, SERVING, SOURCES, kill_apply
 
 Command = Callable[..., Any]
 
@@ -48,7 +48,7 @@ def test_status_and_dry_run_report_an_unfinished_apply_and_write_nothing(
     planned = apply(sglang_dir=package, dry_run=True)
     result = status(sglang_dir=package)
 
-    assert planned.pending == result.pending == "an unfinished apply of alpha, beta"
+    assert planned.pending == result.pending == "an unfinished apply of core"
     assert planned.changed and planned.files == () and not result.complete
     assert photograph(package) == before
     apply(sglang_dir=package)
@@ -67,9 +67,14 @@ def test_patches_without_a_record_count_as_in_place(package: Path) -> None:
     assert contents(package) == before
     told = status(sglang_dir=package)
     assert told.complete and not told.recorded and told.applied_by is None
-    assert {file.state for file in told.files} == {FileState.PATCHED}
+    states = {file.path: file.state for file in told.files}
+    assert states == {
+        MODELS: FileState.PATCHED,
+        SERVING: FileState.PATCHED,
+        ENGINE: FileState.ORIGINAL,
+    }
     assert {file.pristine for file in result.files} == {None}
-    assert {file.pristine for file in told.files} == {None}
+    assert [file.pristine for file in told.files] == [None, None, True]
 
 
 def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> None:
@@ -79,7 +84,7 @@ def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> No
 
     result = status(sglang_dir=package)
 
-    assert result.patches == {"alpha": PatchState.IN_PLACE, "beta": PatchState.ABSENT}
+    assert (result.patches, result.state) == ((), PatchState.ABSENT)
     assert not result.recorded
     with pytest.raises(SourceConflict, match="only a part of it"):
         apply(sglang_dir=package)

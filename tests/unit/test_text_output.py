@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from agentcore_patches import __version__, api
+from agentcore_patches import __version__
 from agentcore_patches.command import cli, text_output
 from agentcore_patches.command.exit_codes import Failure
 from agentcore_patches.command.options import Asked
@@ -25,6 +25,8 @@ from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, build, kill_apply
 
+UNPATCHED = "Nothing to revert: SGLang's files are the originals.\n"
+
 
 def test_verbose_apply_shows_each_file(run: Run, package: Path) -> None:
     ran = run("apply", "-v")
@@ -36,7 +38,7 @@ def test_verbose_apply_shows_each_file(run: Run, package: Path) -> None:
         "  srt/models.py   1      patched  as released\n"
         "  srt/serving.py  1      patched  as released\n"
         "\n"
-        f"Patched SGLang 0.5.9 in {package}: 2 patches, 2 files edited. Restart its "
+        f"Patched SGLang 0.5.9 in {package}: the core, 2 files edited. Restart its "
         f"servers. To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
     )
 
@@ -48,9 +50,10 @@ def test_apply_shows_modified_and_restored_files(run: Run, package: Path) -> Non
 
     assert "  srt/serving.py  1      patched  modified\n" in shown
     assert MODELS not in shown
-    assert "2 patches, 2 files edited. Restart" in shown
-    assert "  srt/serving.py  0      restored  modified\n" in (
-        run("apply", "--only", "alpha").out
+    assert "the core, 2 files edited. Restart" in shown
+    run("apply", "--with", "beta")
+    assert "  srt/engine.py   0      restored   as released\n" in (
+        run("apply", "--without", "beta").out
     )
 
 
@@ -74,7 +77,7 @@ def test_a_second_apply_has_nothing_to_do(run: Run, package: Path) -> None:
     ran = run("apply")
 
     assert ran.code == 0
-    assert ran.out == "Nothing to do: 2 patches are already in place.\n"
+    assert ran.out == "Nothing to do: the core is already in place.\n"
     assert run("apply", "--dry-run").out == ran.out
 
 
@@ -86,7 +89,7 @@ def test_a_dry_run_shows_what_would_be_done(
 
     assert ran.code == 0
     assert ran.out.endswith(
-        f"Would patch SGLang 0.5.9 in {package}: 2 patches, 2 files to edit. Dry run: "
+        f"Would patch SGLang 0.5.9 in {package}: the core, 2 files to edit. Dry run: "
         "nothing was written.\n"
     )
     row = "srt/models.py   1      would be patched  as released"
@@ -95,30 +98,16 @@ def test_a_dry_run_shows_what_would_be_done(
     assert contents(package) == SOURCES
 
 
-def test_a_dry_run_names_patches_that_would_be_removed(run: Run, package: Path) -> None:
-    run("apply")
+def test_a_dry_run_names_extras_that_would_be_removed(run: Run, package: Path) -> None:
+    run("apply", "--with", "beta")
 
-    assert run("apply", "--dry-run", "--only", "alpha").out == (
-        "  FILE            EDITS  ACTION             SOURCE\n"
-        "  srt/serving.py  0      would be restored  as released\n"
+    assert run("apply", "--dry-run", "--without", "beta").out == (
+        "  FILE           EDITS  ACTION             SOURCE\n"
+        "  srt/engine.py  0      would be restored  as released\n"
         "\n"
-        f"Would patch SGLang 0.5.9 in {package}: alpha, 1 file to edit, 1 to restore. "
-        "beta would be removed: not selected. Dry run: nothing was written.\n"
+        f"Would patch SGLang 0.5.9 in {package}: the core, 2 files to edit, 1 to restore. "
+        "beta would be removed. Dry run: nothing was written.\n"
     )
-
-
-@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
-def test_apply_warns_about_patches_that_it_removes(
-    run: Run, options: list[str]
-) -> None:
-    run("apply")
-
-    assert run("apply", "--only", "alpha", *options).err == (
-        "warning: This apply removes beta: only alpha is selected.\n"
-    )
-    run("apply")
-    assert run("apply", "--only", "alpha", "-q").err == ""
-    assert run("apply", "--only", "alpha").err == ""
 
 
 def test_a_piped_diff_comes_first_and_has_no_colours(run: Run) -> None:
@@ -153,12 +142,11 @@ def test_status_shows_the_next_step(run: Run, package: Path) -> None:
 
     assert ran.code == 0
     assert ran.out == (
-        f"SGLang 0.5.9 in {package}: 2 patches are not applied. To apply: "
+        f"SGLang 0.5.9 in {package}: not patched. To patch it: "
         f"`agentcore-patch apply --sglang-dir {package}`.\n"
     )
     told = run("status", "-v").out
     assert told.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n\n")
-    assert "  beta   not applied\n" in told
     assert "  srt/serving.py  not patched  as released\n" in told
     assert told.endswith(ran.out)
 
@@ -178,9 +166,7 @@ def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
 
     told = run("status").out
 
-    assert told.startswith(
-        f"SGLang {version} in {package}: 2 patches are not applied. "
-    )
+    assert told.startswith(f"SGLang {version} in {package}: not patched. ")
     assert f"does not support SGLang {version}, only 0.5.8 to" in told
     assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
 
@@ -206,7 +192,7 @@ def test_status_names_a_replaced_file_and_the_next_step(
 
     out = run("status", "-v").out
 
-    assert "  beta   changed\n" in out
+    assert f"{package}: the core is incomplete." in out
     assert "  srt/models.py   patched         as released\n" in out
     assert "  srt/serving.py  replaced since  modified\n" in out
     assert "Replaced since, perhaps by a reinstall of SGLang: srt/serving.py." in out
@@ -224,34 +210,15 @@ def test_status_distinguishes_an_older_patch_from_another_build(
 ) -> None:
     run("apply")
     monkeypatch.setattr(registry, "fingerprint", lambda: "another")
-    assert "are outdated: applied by another build of" in run("status").out
+    assert "the core is outdated: applied by another build of" in run("status").out
     monkeypatch.setattr(text_output, "__version__", "9.9")
 
     ran = run("status", "--check")
 
     assert ran.code == 1
     assert (
-        f"are outdated: applied by agentcore-patch {__version__}. `agentcore-patch "
-        f"apply --sglang-dir {package}` replaces them with those of 9.9." in ran.out
-    )
-
-
-def test_status_advises_to_keep_what_is_in_place(
-    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api.apply(sglang_dir=package, only=["alpha"])
-    three = ("alpha", "beta", "gamma")
-    monkeypatch.setattr(registry, "names", lambda: three)
-
-    result = api.status(sglang_dir=package, only=["beta"])
-
-    assert (
-        TextOutput()
-        .status(result)
-        .endswith(
-            "beta is not applied. To apply: "
-            "`agentcore-patch apply --only alpha --only beta`."
-        )
+        f"is outdated: applied by agentcore-patch {__version__}. `agentcore-patch apply "
+        f"--sglang-dir {package}` replaces this with 9.9." in ran.out
     )
 
 
@@ -284,10 +251,10 @@ def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
     assert ran.code == 0
     assert "  srt/models.py   restored  as released\n" in ran.out
     assert ran.out.endswith(
-        "Restored SGLang 0.5.9: 2 files; 2 patches removed. Restart its servers.\n"
+        "Restored SGLang 0.5.9: 2 files. Removed the core. Restart its servers.\n"
     )
     assert contents(package) == SOURCES
-    assert run("revert").out == "Nothing to revert: no patch is applied.\n"
+    assert run("revert").out == UNPATCHED
 
 
 def test_a_dry_run_of_revert_shows_what_would_be_restored(
@@ -302,13 +269,13 @@ def test_a_dry_run_of_revert_shows_what_would_be_restored(
     assert ran.code == 0
     assert "  srt/models.py   would be restored  as released\n" in ran.out
     assert ran.out.endswith(
-        "Would restore SGLang 0.5.9: 2 files; 2 patches removed. Dry run: nothing was "
+        "Would restore SGLang 0.5.9: 2 files. Would remove the core. Dry run: nothing was "
         "written.\n"
     )
     assert contents(package) == before
     done = run("revert", "--json").document
     assert planned == {**done, "dry_run": True}
-    assert run("revert", "--dry-run").out == "Nothing to revert: no patch is applied.\n"
+    assert run("revert", "--dry-run").out == UNPATCHED
 
 
 def test_a_dry_run_of_revert_refuses_what_revert_refuses(
@@ -328,31 +295,18 @@ def test_a_dry_run_of_revert_refuses_what_revert_refuses(
 
 def test_list_has_a_row_for_each_patch_with_its_state(run: Run, package: Path) -> None:
     first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
-    api.apply(sglang_dir=package, only=["alpha"])
+    run("apply")
     target = ("--sglang-dir", str(package))
-    supported = (
-        f"There are patches for SGLang {first} to {last} "
-        f"({len(SUPPORTED_VERSIONS)} releases).\n"
-    )
 
     assert run("list", *target).out == (
-        f"Patches for SGLang 0.5.9 in {package}:\n"
+        f"The core and the extras for SGLang 0.5.9 in {package}:\n"
         "\n"
-        "  alpha  in place     what alpha gives\n"
-        "  beta   not applied  what beta gives\n"
+        "  NAME  STATE        EDITS  ADDS  GIVES\n"
+        "  core  in place     2      0     what core gives\n"
+        "  beta  not applied  1      0     what beta gives\n"
         "\n"
-        f"`agentcore-patch list -v` names the files. {supported}"
-    )
-    assert run("list", "-v", *target).out == (
-        f"Patches for SGLang 0.5.9 in {package}:\n"
-        "\n"
-        "  alpha  in place     what alpha gives\n      srt/models.py\n"
-        "  beta   not applied  what beta gives\n"
-        "      srt/models.py\n      srt/serving.py\n"
-        "\n"
-        "Each of them also adds the package srt/agentcore, which those files call.\n"
-        "\n"
-        f"{supported}"
+        f"EDITS and ADDS count files. Supported are SGLang {first} to {last} "
+        f"({len(SUPPORTED_VERSIONS)} releases).\n"
     )
     assert run("list", "-q", *target).out == ""
     listed = run("list", "--json", *target).document["patches"]
@@ -372,7 +326,7 @@ def test_tables_are_folded_between_words(
         shown_on_terminal([*COMMAND, command, *args, *target], columns)
     )
 
-    for word in ("customized-info", "not applied", "non-streaming"):
+    for word in ("vllm-api", "not applied", "endpoint,"):
         assert command != "list" or word in shown
     # A path and a command are not broken, so that they can be copied.
     rows = [line for line in shown.splitlines() if len(line.split()) > 1]
@@ -382,7 +336,7 @@ def test_tables_are_folded_between_words(
 
 def test_finished_steps_have_a_tick_on_a_terminal(tmp_path: Path) -> None:
     package = build(tmp_path)
-    command = [*COMMAND, "apply", "--only", "tito", "--dry-run"]
+    command = [*COMMAND, "apply", "--dry-run"]
     status = [*COMMAND, "revert", "--sglang-dir", str(package)]
     assert "\x1b[32m\x1b[1m\N{CHECK MARK}\x1b[0m Nothing to revert" in (
         shown_on_terminal(status, 80, PYTHONIOENCODING="utf-8")
@@ -403,7 +357,9 @@ def test_list_falls_back_to_the_newest_release(
     ran = run("list")
 
     assert ran.code == 0
-    assert ran.out.startswith(f"Patches for SGLang {SUPPORTED_VERSIONS[-1]}:\n")
+    assert ran.out.startswith(
+        f"The core and the extras for SGLang {SUPPORTED_VERSIONS[-1]}:\n"
+    )
     assert f"\n\nSGLang 0.6.1 in {package} is not supported." in ran.out
     assert run("list", "--sglang-dir", str(package)).code == 3
 
@@ -413,7 +369,7 @@ def test_repairs_are_reported_beside_the_result(run: Run, package: Path) -> None
 
     ran = run("apply", "--json")
 
-    line = "undid an interrupted apply of alpha, beta"
+    line = "undid an interrupted apply of core"
     assert ran.err == f"agentcore-patch: {line}\n"
     assert ran.document["recovered"] == line
 
@@ -450,12 +406,12 @@ def test_a_waiting_command_says_so_and_continues(
 
 
 def test_sentences_are_wrapped_and_commands_are_not() -> None:
-    text = "Run `agentcore-patch apply --only token-ids` and `agentcore-patch status`."
+    text = "Run `agentcore-patch apply --with vllm-api` and `agentcore-patch status`."
     failure = Failure("usage", 2, f"{text}\n  its log: /a/long/path/to/a/log")
 
     assert TextOutput(40).failure(failure).splitlines() == [
         "error: Run",
-        "`agentcore-patch apply --only token-ids`",
+        "`agentcore-patch apply --with vllm-api`",
         "and `agentcore-patch status`.",
         "  its log: /a/long/path/to/a/log",
     ]
@@ -466,7 +422,7 @@ def test_sentences_are_wrapped_and_commands_are_not() -> None:
 def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
     package = build(tmp_path)
 
-    for args in (["apply", "--only", "nothing"], ["status", "--python", "nothing"]):
+    for args in (["apply", "--with", "nothing"], ["status", "--python", "nothing"]):
         shown = shown_on_terminal([*COMMAND, *args], columns)
         assert click.style("error:", fg="red", bold=True) in shown
         lines = click.unstyle(shown).splitlines()
@@ -476,7 +432,7 @@ def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
     shown = click.unstyle(
         shown_on_terminal([*COMMAND, "status", "--sglang-dir", str(package)], columns)
     )
-    assert "are not applied" in shown.replace("\n", " ")
+    assert "not patched" in shown.replace("\n", " ")
     # A path and a command are not broken, so that they can be copied.
     paragraph = shown.split("\n\n")[-1].splitlines()
     wrapped = [line for line in paragraph if str(package) not in line]

@@ -12,17 +12,10 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import (
-    routed_experts,
-    server,
-    vllm_admin,
-    vllm_api,
-    vllm_fields,
-    vllm_http,
-    vllm_render,
-)
-from agentcore_patches.landing.vllm_http import BadRequest
-from agentcore_patches.landing.vllm_sampling import in_vllm_terms, translate
+from agentcore_patches.landing import routed_experts
+from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering
+from agentcore_patches.landing.vllm_api.http import BadRequest, find_stop_reason
+from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
 
 Json = dict[str, Any]
@@ -183,7 +176,7 @@ def test_a_bad_field_is_named(bad: Json, field: str) -> None:
     body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}, **bad}
     server = manager(enable_return_routed_experts=False)
     with pytest.raises(BadRequest) as refusal:
-        vllm_api.read(server, request, body)
+        generate.read(server, request, body)
     assert refusal.value.status == 400
     assert field in str(refusal.value)
     assert refusal.value.field is not None and refusal.value.field.startswith(field)
@@ -209,13 +202,13 @@ def fields_of(**asked: Any) -> Any:
 def ask_chat(**asked: Any) -> None:
     params = asked.pop("params", {})
     adapted: Any = SimpleNamespace(sampling_params=params)
-    vllm_fields.ask_chat(fields_of(**asked), adapted)
+    fields.ask_chat(fields_of(**asked), adapted)
 
 
 def ask_completion(**asked: Any) -> None:
     adapted: Any = SimpleNamespace(sampling_params={}, text=None, top_logprobs_num=0)
     serving: Any = SimpleNamespace(tokenizer_manager=manager())
-    vllm_fields.ask_completion(serving, fields_of(**asked), adapted)
+    fields.ask_completion(serving, fields_of(**asked), adapted)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +217,7 @@ def ask_completion(**asked: Any) -> None:
         *(
             (ask, {"vllm_fields": {name: 7}}, name)
             for ask in (ask_chat, ask_completion)
-            for name in vllm_fields._REFUSED
+            for name in fields._REFUSED
         ),
         *(
             (ask_completion, {"prompt_logprobs": bad}, "prompt_logprobs")
@@ -279,19 +272,19 @@ def test_the_rank_of_an_unlikely_prompt_token_is_the_last() -> None:
         "input_token_logprobs": [(None, 1, None), *ROWS],
         "input_top_logprobs": [None, *TOPS],
     }
-    first, second, third = vllm_api.prompt_logprobs(2, info)
+    first, second, third = generate.prompt_logprobs(2, info)
     assert first is None
     assert {key: one["rank"] for key, one in second.items()} == {"7": 2, "9": 1}
     ranks = {key: one["rank"] for key, one in third.items()}
     assert ranks == {"8": 3, "9": 1, "2": 2}
     assert third["8"]["logprob"] == -9999.0
-    _, second, _ = vllm_api.prompt_logprobs(0, info)
+    _, second, _ = generate.prompt_logprobs(0, info)
     assert [one["rank"] for one in second.values()] == [None]
 
 
 def test_no_alternative_is_below_the_lowest_logprob() -> None:
     forbidden = [[(-0.5, 7, None), (-3.4028234663852886e38, 9, None)]]
-    [entry] = json.loads(vllm_api.dump_logprobs(ROWS[:1], forbidden, 2))["content"]
+    [entry] = json.loads(generate.dump_logprobs(ROWS[:1], forbidden, 2))["content"]
     assert entry["top_logprobs"][1]["logprob"] == -9999.0
 
 
@@ -303,7 +296,7 @@ TOPS = [
 
 
 def test_the_sampled_token_is_the_first_alternative() -> None:
-    [first, second] = json.loads(vllm_api.dump_logprobs(ROWS, TOPS, 2))["content"]
+    [first, second] = json.loads(generate.dump_logprobs(ROWS, TOPS, 2))["content"]
     assert first["rank"] == 2
     assert "rank" not in second
     assert [(top["token_id"], top.get("rank")) for top in first["top_logprobs"]] == [
@@ -314,19 +307,18 @@ def test_the_sampled_token_is_the_first_alternative() -> None:
         (8, None),
         (9, 1),
     ]
-    [first, _] = json.loads(vllm_api.dump_logprobs(ROWS, TOPS, 0))["content"]
+    [first, _] = json.loads(generate.dump_logprobs(ROWS, TOPS, 0))["content"]
     assert first["rank"] == 2
     assert [top["token_id"] for top in first["top_logprobs"]] == [7]
 
 
 def test_an_unknown_shape_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("", *vllm_api.SHAPES):
-        monkeypatch.setenv(vllm_api.EXPERTS, name)
-        assert vllm_api.shape() == (name or "npy")
-    monkeypatch.setenv(vllm_api.EXPERTS, "numpy")
-    arguments: Any = SimpleNamespace(tokenizer_worker_num=1)
+    for name in ("", *generate.SHAPES):
+        monkeypatch.setenv(generate.EXPERTS, name)
+        assert generate.shape() == (name or "npy")
+    monkeypatch.setenv(generate.EXPERTS, "numpy")
     with pytest.raises(ValueError, match="AGENTCORE_VLLM_EXPERTS is 'numpy'"):
-        server.check_environment(arguments)
+        generate.shape()
 
 
 def test_experts_in_each_shape() -> None:
@@ -355,7 +347,7 @@ def asked(**more: Any) -> Any:
     sampling = translate(manager(), {"logprobs": 0}, False)
     fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
     fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
-    return vllm_api.Asked(**{**fields, "usage": "", "n_images": 0, **more})
+    return generate.Asked(**{**fields, "usage": "", "n_images": 0, **more})
 
 
 def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
@@ -367,14 +359,14 @@ def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json
 def test_too_few_logprobs_are_an_error() -> None:
     item = output([3, 4])
     item["meta_info"]["output_token_logprobs"].pop()
-    choices = vllm_api._Choices(manager(stream_output=False), asked())
+    choices = generate._Choices(manager(stream_output=False), asked())
     with pytest.raises(ValueError, match="1 logprobs for 2 tokens"):
         choices.chunk(item)
 
 
 def test_a_request_that_the_engine_rejects_is_an_error_with_its_status() -> None:
     reason = {"type": "abort", "message": "too long", "status_code": 503}
-    choices = vllm_api._Choices(manager(stream_output=False), asked())
+    choices = generate._Choices(manager(stream_output=False), asked())
     with pytest.raises(BadRequest, match="too long") as refusal:
         choices.chunk(output([], reason))
     assert refusal.value.status == 503
@@ -389,7 +381,7 @@ class Engine:
         self.aborted: list[str] = []
         self.running: Json = {}
         manager: Any = self
-        self.aborts = vllm_api.Aborts(manager, self.running)
+        self.aborts = generate.Aborts(manager, self.running)
 
     def abort_request(self, rid: str) -> None:
         self.aborted.append(rid)
@@ -474,7 +466,7 @@ def test_the_salt_precedes_the_adapter() -> None:
     ):
         made: Any = SimpleNamespace(extra_key=own)
         received: Any = SimpleNamespace(extra_key=salt)
-        vllm_api.salt(received, made)
+        generate.salt(received, made)
         assert made.extra_key == key
 
 
@@ -488,12 +480,12 @@ def test_unsent_requests_are_dropped() -> None:
     engine.send(several, "sent", engine_rid="a")
     engine.send(engine.run("other"), "other")
     for asked_ in (one, several):
-        vllm_api.forget_unsent(manager, asked_)
+        generate.forget_unsent(manager, asked_)
     assert set(engine.rid_to_state) == {"sent", "other"}
 
 
 def priority_of(value: Any, **server_args: Any) -> int | None:
-    return vllm_api._priority(manager(**server_args), value)
+    return generate._priority(manager(**server_args), value)
 
 
 def test_the_lowest_priority_is_first() -> None:
@@ -510,12 +502,12 @@ def test_the_lowest_priority_is_first() -> None:
 
 def call(**fields: Any) -> Any:
     request: Any = None
-    return vllm_admin._Call(request, fields, {})
+    return admin._Call(request, fields, {})
 
 
 def query(**fields: list[str]) -> Any:
     request: Any = None
-    return vllm_admin._Call(request, {}, fields)
+    return admin._Call(request, {}, fields)
 
 
 def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
@@ -539,9 +531,9 @@ def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
 
 
 def test_verify_knows_every_route_of_vllm() -> None:
-    control = vllm_admin._Control(manager(), {}, lambda _: 0)
+    control = admin._Control(manager(), {}, lambda _: 0)
     routes = {path for path, *_ in control.routes()}
-    assert {vllm_api.PATH, vllm_render.PATH, *routes} == set(ROUTES)
+    assert {generate.PATH, rendering.PATH, *routes} == set(ROUTES)
 
 
 @pytest.mark.parametrize(
@@ -555,9 +547,9 @@ def test_verify_knows_every_route_of_vllm() -> None:
 )
 def test_the_world_size(sizes: Json, with_dp: int, without_dp: int) -> None:
     one = {"tp_size": 1, "pp_size": 1, "dp_size": 1, "enable_dp_attention": False}
-    control = vllm_admin._Control(manager(**{**one, **sizes}), {}, lambda _: 0)
-    for fields, expected in ({}, with_dp), ({"include_dp": ["false"]}, without_dp):
-        found = asyncio.run(control.get_world_size(call(**fields)))
+    control = admin._Control(manager(**{**one, **sizes}), {}, lambda _: 0)
+    for asked_for, expected in ({}, with_dp), ({"include_dp": ["false"]}, without_dp):
+        found = asyncio.run(control.get_world_size(call(**asked_for)))
         assert found == {"world_size": expected}
 
 
@@ -582,7 +574,7 @@ class Memory:
             "resume_memory_occupation": self._resume,
         }
         manager: Any = self
-        self.control = vllm_admin._Control(manager, native, lambda _: 0)
+        self.control = admin._Control(manager, native, lambda _: 0)
 
     @property
     def is_pause(self) -> bool:
@@ -638,7 +630,7 @@ def test_a_server_generates_again_once_fully_awake() -> None:
 def test_a_server_that_cannot_sleep_keeps_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vllm_admin, "_SETTLES_WITHIN", -1)
+    monkeypatch.setattr(admin, "_SETTLES_WITHIN", -1)
     server = Memory(refuses=1)
     with pytest.raises(BadRequest, match="Nothing was released"):
         asyncio.run(server.control.sleep(call(level=["2"], tags=["kv_cache"])))
@@ -693,7 +685,7 @@ def test_the_stop_reason_is_what_matched_unless_it_is_eos(
     matched: int | str, ignores_eos: bool, expected: int | str | None
 ) -> None:
     info = {"finish_reason": {"type": "stop", "matched": matched}}
-    assert vllm_http.stop_reason(manager(), ignores_eos, info) == expected
+    assert find_stop_reason(manager(), ignores_eos, info) == expected
 
 
 def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
@@ -714,10 +706,10 @@ def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
 
 @pytest.mark.usefixtures("_requests")
 def test_level_1_keeps_the_weights() -> None:
-    for fields, server_args in (
+    for asked_for, server_args in (
         ({"level": ["1"]}, {"enable_weights_cpu_backup": True}),
         ({"level": ["1"], "tags": ["kv_cache"]}, {}),
     ):
         server = Memory(**server_args)
-        asyncio.run(server.control.sleep(call(**fields)))
+        asyncio.run(server.control.sleep(call(**asked_for)))
         assert server.is_pause and len(server.done) == 2

@@ -160,7 +160,7 @@ def _run_both(
     for tree in trees:
         shutil.copytree(package, tree / "sglang")
         revert(sglang_dir=tree / "sglang")
-    apply(sglang_dir=trees[1] / "sglang")
+    apply(sglang_dir=trees[1] / "sglang", extras=["all"])
     stock, patched = (_run(python, site, tree, folder, tests) for tree in trees)
     return stock, patched
 

@@ -109,7 +109,7 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
     python = _environment(version)
     revert(python=python)  # A killed run leaves its environment patched.
     before = _sources(python)
-    apply(python=python)
+    apply(python=python, extras=["all"])
     shared = _shared_memory()
     # Two at a time: a check often waits for its server, which leaves a core idle.
     args = [arguments_of(version, MODES[mode]) for mode in modes]

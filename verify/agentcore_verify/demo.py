@@ -3,7 +3,7 @@
     python -m agentcore_verify.demo
 
 Reverts the SGLang of this interpreter, starts it with the scripted model (on the CPU if
-there is no GPU), sends the requests, applies all patches, and does the same again.
+there is no GPU), sends the requests, applies the patches, and does the same again.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Seen:
 def main() -> int:
     console = Console(highlight=False)
     try:
-        with console.status("reverting all patches"):
+        with console.status("reverting the patches"):
             api.revert()
         before = seen(console, "SGLang without patches")
-        with console.status("applying all patches"):
+        with console.status("applying the patches"):
             applied = api.apply()
         after = seen(console, "SGLang with patches")
         show(console, applied.install.version, before, after)

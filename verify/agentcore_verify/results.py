@@ -55,8 +55,6 @@ class Result:
         message: if it passed, what was seen; otherwise what is wrong and where.
         advice: what to do about it; may be empty.
         seconds: how long it took.
-        left_out: patches that it needs and that were left out on purpose; it was then
-            skipped.
     """
 
     name: str
@@ -65,7 +63,6 @@ class Result:
     advice: str = ""
     difference: Difference | None = None
     seconds: float = 0.0
-    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,16 +91,15 @@ class Report:
         results: one per requested check, in order.
         seconds: duration of the whole run.
         startup: seconds until the server generated tokens; None if it was already running.
-        strict: whether a check that was not exercised, or whose patches were left out,
-            counts as failed.
+        strict: whether a check that was not exercised counts as failed.
         log: file with the server's output; None if there is none.
         error: why the run ended before all checks were done; None if it did not.
         hint: what to do about the error; may be empty.
         notes: further hints, one sentence each.
-        unpatched: what to do first, if nothing was checked because the patches that the
-            checks need are not in place; else empty.
+        unpatched: what to do first, if nothing was checked because the core is not in
+            place; else empty.
         versions: what ran.
-        patches: the patches in place; None if unknown.
+        patches: the core and the extras in place; None if unknown.
         time: the start of the run, in UTC, in ISO 8601 format.
         device: the server's device; None if unknown or if no server ran.
     """
@@ -130,7 +126,7 @@ class Report:
         failures = {Outcome.FAILED, Outcome.INCONCLUSIVE}
         if self.strict:
             failures.add(Outcome.NOT_EXERCISED)
-        return result.outcome in failures or bool(self.strict and result.left_out)
+        return result.outcome in failures
 
     @property
     def failures(self) -> tuple[Result, ...]:

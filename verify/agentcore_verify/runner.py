@@ -18,6 +18,7 @@ from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.text_output import NO_RUST_SERVER
 from agentcore_patches.errors import Interrupted, ServerError, UsageError
 from agentcore_patches.installs import versions
+from agentcore_patches.patches import registry
 from agentcore_patches.results import PatchState, StatusResult
 
 from . import checks, router
@@ -117,29 +118,28 @@ class _Run:
                 self.sglang = str(version)
                 target = f"SGLang {version} at {url}"
             self.device = _text(subject.info.get("device"))
-            missing = self._missing_on(subject)
+            self._note_patches_of(subject)
             is_router = router.is_router(subject)
             if problem := self._first_look(subject, is_router=is_router):
-                failed = [
-                    Result(name, Outcome.FAILED, problem)
-                    if checks.get(name).patches
-                    else Result(name, Outcome.SKIPPED, "Nothing was checked.")
-                    for name in self.options.checks
-                ]
-                self.results = failed
-                report = self._report(target, model=model)
-                return replace(report, unpatched=problem)
+                return self._unpatched(target, problem, model)
             skipped = self._look_for_router(subject) if is_router else {}
-            self._run_checks(subject, missing, None, skipped)
+            self._run_checks(subject, None, skipped)
         except ServerError as error:
             return self._report(target, error=error)
         return self._report(target, model=model)
 
-    def _missing_on(self, subject: Subject) -> dict[str, str]:
-        """Record the server's patches; return a message for each missing patch."""
+    def _unpatched(self, target: str, problem: str, model: str = "") -> Report:
+        """Return the report about an SGLang of which nothing was checked."""
+        self.results = [
+            Result(name, Outcome.FAILED, problem) for name in self.options.checks
+        ]
+        return replace(self._report(target, model=model), unpatched=problem)
+
+    def _note_patches_of(self, subject: Subject) -> None:
+        """Record a running server's report about its patches, if there is one."""
         reported = subject.info.get("agentcore_patches")
         if not isinstance(reported, dict):
-            return {}
+            return
         patches = [str(name) for name in reported.get("patches") or ()]
         self.patches = tuple(patches)
         self.patched_by = _text(reported.get("version"))
@@ -151,17 +151,11 @@ class _Run:
                 f"agentcore-patch {reported.get('version')} does not support the release "
                 "that this server runs."
             )
-        return {
-            name: f"The server lacks the patch {name}. Run `agentcore-patch apply` on its "
-            "machine, and restart it."
-            for name in api.select(())
-            if name not in patches
-        }
 
     def _first_look(self, subject: Subject, *, is_router: bool) -> str:
         """Return why checking a running server would be useless, or an empty string."""
-        if isinstance(subject.info.get("agentcore_patches"), dict):
-            return ""
+        if self.patches is not None:
+            return "" if registry.CORE in self.patches else self._too_old(subject)
         if subject.info.get("frontend") == "rust":
             return (
                 f"The server at {subject.base_url} is SGLang's Rust server, which does not "
@@ -181,16 +175,18 @@ class _Run:
                 "apply` on its machine, and restart it."
             )
         if subject.info and not is_router:
-            return (
-                f"The server at {subject.base_url} was patched by an agentcore-patch "
-                "before 0.2.0: its answers have token IDs, but /server_info names no "
-                "patches. Run `agentcore-patch apply` on its machine, and restart it."
-            )
+            return self._too_old(subject)
         self.notes.append(
             "The server does not report its patches: a router hides /server_info. Run "
             "`agentcore-patch status` on its machine."
         )
         return ""
+
+    def _too_old(self, subject: Subject) -> str:
+        return (
+            f"The server at {subject.base_url} was patched by an older agentcore-patch. "
+            "Run `agentcore-patch apply` on its machine, and restart it."
+        )
 
     def _look_for_router(self, subject: Subject) -> dict[str, Result]:
         """Note what a router drops; return the checks that it makes impossible, by name."""
@@ -221,42 +217,28 @@ class _Run:
         )
         if status.rust_server:
             raise UsageError(f"{NO_RUST_SERVER} Unset it to verify.")
-        missing = self._missing(status)
+        self._note_state(status)
         install = status.install
         self.sglang, self.patched_by = install.version, status.applied_by
-        self.patches = tuple(name for name in status.patches if name not in missing)
+        self.patches = status.patches
         target = f"SGLang {install.version} in {install.package}"
         if not self.patches:
             versions.require_release(install)
-            self.results = [
-                checks.get(name).result_without(missing, on_purpose=False)
-                or Result(name, Outcome.SKIPPED, "No server was launched.")
-                for name in options.checks
-            ]
-            unpatched = self._advice(
+            problem = (
                 f"{target} is not patched, so no server was started. Run "
                 "`agentcore-patch apply` first."
             )
-            return replace(self._report(target), unpatched=unpatched)
-        if missing:
-            self.notes.append(
-                f"{', '.join(missing)} {'was' if len(missing) == 1 else 'were'} left out "
-                "when SGLang was patched: the checks that need "
-                f"{'it' if len(missing) == 1 else 'them'} were skipped."
-            )
+            return self._unpatched(target, self._advice(problem))
         without = [
-            checks.get(name).result_without(missing, on_purpose=True)
-            for name in options.checks
+            checks.get(name).without_extra(self.patches) for name in options.checks
         ]
         if all(without):
             self.results = [result for result in without if result]
             return self._report(target)
         with _log_file(options.log) as log:
-            return self._launch_and_check(target, install.package, log, missing)
+            return self._launch_and_check(target, install.package, log)
 
-    def _launch_and_check(
-        self, target: str, package: Path, log: Path, missing: dict[str, str]
-    ) -> Report:
+    def _launch_and_check(self, target: str, package: Path, log: Path) -> Report:
         server: Server | None = None
         startup: float | None = None
         error: ServerError | None = None
@@ -280,7 +262,7 @@ class _Run:
                 python=server.options.python,
                 launched=True,
             )
-            self._run_checks(subject, missing, server, skipped={})
+            self._run_checks(subject, server, skipped={})
         except ServerError as failure:
             error = failure
         except KeyboardInterrupt:
@@ -316,7 +298,6 @@ class _Run:
     def _run_checks(
         self,
         subject: Subject,
-        missing: Mapping[str, str],
         server: Server | None,
         skipped: Mapping[str, Result],
     ) -> None:
@@ -336,7 +317,7 @@ class _Run:
             check = checks.get(name)
             result = (
                 skipped.get(name)
-                or check.result_without(missing, on_purpose=True)
+                or check.without_extra(self.patches)
                 or check.run(subject)
             )
             self.results.append(result)
@@ -362,30 +343,22 @@ class _Run:
             return with_target(text, {"--python": str(options.python)})
         return text
 
-    def _missing(self, status: StatusResult) -> dict[str, str]:
-        """Return the message for each patch that is not applied, by patch name."""
-        states = status.patches
-        if PatchState.CHANGED in states.values():
+    def _note_state(self, status: StatusResult) -> None:
+        """Note that the patches are incomplete or outdated."""
+        if status.state is PatchState.CHANGED:
             self.notes.append(
                 self._advice(
                     "Some files were changed after they were patched: "
                     "`agentcore-patch status` lists them."
                 )
             )
-        if PatchState.OUTDATED in states.values():
+        if status.state is PatchState.OUTDATED:
             self.notes.append(
                 self._advice(
                     "The patches are from another version of agentcore-patch: "
                     "`agentcore-patch apply` replaces them."
                 )
             )
-        return {
-            name: self._advice(
-                f"The patch {name} is missing. Run `agentcore-patch apply`."
-            )
-            for name, state in states.items()
-            if state is PatchState.ABSENT
-        }
 
     def _report(
         self,

@@ -24,7 +24,7 @@ from agentcore_patches.command.options import (
 from agentcore_patches.command.terminal import print_text
 from agentcore_patches.command.text_output import NO_RUST_SERVER, TextOutput
 from agentcore_patches.errors import Interrupted, ServerError, UsageError
-from agentcore_patches.results import PatchState, StatusResult
+from agentcore_patches.results import StatusResult
 
 from .launching import SCRIPTED, server_options
 from .options import (
@@ -215,17 +215,10 @@ def request_to_try(url: str, api_key: str | None) -> str:
 
 def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
     install = status.install
-    held = {
-        name: state
-        for name, state in status.patches.items()
-        if state is not PatchState.ABSENT
-    }
-    if held:
-        states = {*held.values()} - {PatchState.IN_PLACE}
-        differing = "".join(f" They are {state.value}." for state in states)
+    if status.patches:
+        note = "" if status.complete else " See `agentcore-patch status`."
         patches = output.wrapped(
-            f"Patches in place: {', '.join(held)}."
-            + (f"{differing} See `agentcore-patch status`." if differing else "")
+            f"Patches {status.state.value}: {', '.join(status.patches)}.{note}"
         )
     else:
         patches = output.labelled(

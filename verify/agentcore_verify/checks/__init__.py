@@ -4,7 +4,7 @@ A check module has
 
 - a docstring: a summary in one line, then what must hold, and what a failure means for
   a trainer;
-- `PATCHES`, the patches of SGLang that it needs;
+- `EXTRA`, the extra that it needs, if it is not of the core;
 - `check(subject)`, which returns in a few words what it saw, or raises one of the
   exceptions of `results`.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -59,28 +59,15 @@ class Check:
     name: str
     summary: str
     text: str
-    patches: tuple[str, ...]
+    extra: str
     check: Callable[[Subject], str]
 
-    def result_without(
-        self, missing: Mapping[str, str], *, on_purpose: bool
-    ) -> Result | None:
-        """Return the result if a patch that it needs is missing; None if none is.
-
-        It is skipped if patches were left out on purpose, and else failed.
-
-        Args:
-            missing: a message for each patch that is not applied, by patch name.
-        """
-        lacking = tuple(patch for patch in self.patches if patch in missing)
-        if not lacking:
+    def without_extra(self, patches: tuple[str, ...] | None) -> Result | None:
+        """Return the result if its extra is not among these patches, else None."""
+        if not self.extra or patches is None or self.extra in patches:
             return None
-        if on_purpose:
-            message = (
-                f"Needs {' and '.join(lacking)}, left out when SGLang was patched."
-            )
-            return Result(self.name, Outcome.SKIPPED, message, left_out=lacking)
-        return Result(self.name, Outcome.FAILED, missing[lacking[0]])
+        message = f"The extra {self.extra} is not installed."
+        return Result(self.name, Outcome.SKIPPED, message)
 
     def run(self, subject: Subject) -> Result:
         """Run the check; the result includes its exceptions."""
@@ -104,4 +91,5 @@ class Check:
 def get(name: str) -> Check:
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
-    return Check(name, text.splitlines()[0], text, module.PATCHES, module.check)
+    extra = getattr(module, "EXTRA", "")
+    return Check(name, text.splitlines()[0], text, extra, module.check)

@@ -11,8 +11,6 @@ from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 
 def check(subject: Subject) -> str:
     both_modes(subject, "plain", n=2)

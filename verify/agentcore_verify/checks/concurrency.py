@@ -12,8 +12,6 @@ from agentcore_verify.parallel import in_parallel
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 N_STREAMS = 24
 
 REQUESTS = (

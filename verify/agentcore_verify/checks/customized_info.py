@@ -17,8 +17,6 @@ from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
-PATCHES = ("customized-info",)
-
 N_TOKENS = 120
 """Without streaming, the engine passes its output on every 50 tokens."""
 

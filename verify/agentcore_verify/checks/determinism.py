@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from agentcore_verify.subject import Subject
 
-PATCHES = ()
-
 QUESTIONS = ("plain", "emoji", "long")
 
 

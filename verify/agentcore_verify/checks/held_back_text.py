@@ -11,8 +11,6 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 QUESTIONS = ("emoji", "cjk")
 
 

@@ -18,8 +18,6 @@ from agentcore_verify.invariants import (
 from agentcore_verify.results import Skipped
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("token-ids", "tito")
-
 IMAGE = (
     "data:image/png;base64,"
     "iVBORw0KGgoAAAANSUhEUgAAADgAAAA4CAIAAAAn5KxJAAAARElEQVR42u3OQQkAAAgEsItiVKMaxYcp"

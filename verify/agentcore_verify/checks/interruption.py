@@ -17,8 +17,6 @@ from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 
 def check(subject: Subject) -> str:
     _disconnect(subject)

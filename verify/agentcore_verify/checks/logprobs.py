@@ -16,8 +16,6 @@ from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.results import Difference, Failed, Row
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plain", {}),
     ("emoji", {}),

@@ -18,8 +18,6 @@ from agentcore_verify import openai_script
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plain", {}),
     ("tool", {"tools": True}),

@@ -18,8 +18,6 @@ from agentcore_verify.invariants import (
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 RANDOM = {"id", "created"}
 
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -15,8 +15,6 @@ from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Subject
 
-PATCHES = ()
-
 
 def check(subject: Subject) -> str:
     completions = {"prompt": line("plain").question, "max_tokens": 32, "logprobs": 1}

@@ -15,8 +15,6 @@ from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 QUESTION = "emoji"
 BY_ID = "return_tokens_as_token_ids"
 

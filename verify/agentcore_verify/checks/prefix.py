@@ -16,8 +16,6 @@ from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("prefix", "token-ids")
-
 QUESTIONS = ("tool", "plain", "reasoning", "emoji")
 MAX_TOKENS = 60
 

@@ -13,8 +13,6 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("reasoning", {}),
     ("reasoning", {"stream_reasoning": False}),

@@ -13,8 +13,6 @@ from typing import Any
 from agentcore_verify.invariants import assert_same
 from agentcore_verify.subject import Subject
 
-PATCHES = ("tito", "token-ids")
-
 BAD: dict[str, Any] = {
     "a string": "Say hello.",
     "strings": ["1", "2"],

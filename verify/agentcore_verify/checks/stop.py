@@ -14,8 +14,6 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("token-ids",)
-
 QUESTION = "plain"
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from agentcore_verify.invariants import assert_whole
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 QUESTIONS = ("plain", "silent", "second_turn_ada", "second_turn_bob", "long")
 
 

@@ -15,8 +15,6 @@ from agentcore_verify.invariants import assert_input_ids, assert_whole
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Exchange, Subject
 
-PATCHES = ("tito", "token-ids")
-
 IGNORED = [{"role": "user", "content": "These words are not the prompt."}]
 
 

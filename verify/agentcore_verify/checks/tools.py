@@ -15,8 +15,6 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Subject
 
-PATCHES = ("token-ids",)
-
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tool", {}),
     ("two_tools", {}),

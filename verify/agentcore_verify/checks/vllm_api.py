@@ -18,7 +18,7 @@ from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, Inconclusive
 from agentcore_verify.subject import NOT_DETERMINISTIC, Subject
 
-PATCHES = ("vllm-api",)
+EXTRA = "vllm-api"
 
 PATH = "/inference/v1/generate"
 N_TOKENS = 48

@@ -26,8 +26,6 @@ from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.signals import unless_signalled
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Exchange, Subject
 
-PATCHES = ("weight-versions",)
-
 N_STREAMS = 4
 LONG: dict[str, Any] = {"ignore_eos": True, "return_weight_versions": True}
 FILE = "model.safetensors"

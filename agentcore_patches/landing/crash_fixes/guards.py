@@ -1,0 +1,220 @@
+"""The guards, as hooks in SGLang call them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import wraps
+from http import HTTPStatus
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from .. import release, request_fields, request_ids, weight_versions
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.io_struct import (
+        BaseReq,
+        EmbeddingReqInput,
+        GenerateReqInput,
+        ReleaseMemoryOccupationReqOutput,
+        ResumeMemoryOccupationReqInput,
+        ResumeMemoryOccupationReqOutput,
+    )
+    from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.scheduler_components.weight_updater import (
+        SchedulerWeightUpdaterManager,
+    )
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+logger = logging.getLogger(__name__)
+
+
+def refuse(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
+    """Reject a request that would crash the engine.
+
+    Raises:
+        ValueError: the message names the field.
+    """
+    for params in request_fields.all_sampling_params(obj):
+        error = _find_sampling_error(manager, params)
+        if error is not None:
+            raise ValueError(error)
+    vocab_size = manager.model_config.vocab_size
+    for value in request_fields.each(obj, "top_logprobs_num"):
+        if value > vocab_size:
+            raise ValueError(f"top_logprobs_num must be from 0 to {vocab_size}.")
+    _refuse_rooms(obj)
+    _refuse_processor(manager, obj)
+
+
+def _find_sampling_error(
+    manager: TokenizerManager, params: dict[str, Any]
+) -> str | None:
+    temperature = params.get("temperature")
+    if isinstance(temperature, float) and not isfinite(temperature):
+        return "temperature must be a finite number."
+    if params.get("repetition_penalty") == 0:
+        return "repetition_penalty must be above 0."
+    if (
+        params.get("min_new_tokens")
+        and release.MIN_TOKENS_NEED_EOS
+        and not manager.server_args.skip_tokenizer_init
+        and manager.tokenizer.eos_token_id is None
+    ):
+        return "min_new_tokens needs an EOS token: the tokenizer names none."
+    return None
+
+
+def _refuse_rooms(obj: GenerateReqInput | EmbeddingReqInput) -> None:
+    """Reject a room per sample, as routers send it: SGLang has one for each prompt."""
+    all_params = request_fields.all_sampling_params(obj)
+    has_samples = any(map(request_fields.has_samples, all_params))
+    if has_samples and isinstance(request_fields.read(obj, "bootstrap_room"), list):
+        raise ValueError(
+            "n above 1 is not supported with prefill and decoding on separate servers: "
+            "bootstrap_room may have only one value per prompt."
+        )
+
+
+def _refuse_processor(
+    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
+) -> None:
+    """Reject a logit processor that cannot be loaded.
+
+    The scheduler loads it in the middle of a batch. Without
+    --enable-custom-logit-processor, SGLang rejects the request itself.
+    """
+    given = request_fields.each(obj, "custom_logit_processor")
+    if not given or not manager.server_args.enable_custom_logit_processor:
+        return
+    from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
+
+    for text in given:
+        try:
+            CustomLogitProcessor.from_str(text)
+        except Exception as error:
+            name = type(error).__name__
+            raise ValueError(
+                f"custom_logit_processor cannot be loaded: {name}: {error}."
+            ) from error
+
+
+def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
+    """With several tokenizer workers, abort a request that another worker owns."""
+    from sglang.srt.managers.io_struct import AbortReq
+
+    is_unknown = rid and rid not in manager.rid_to_state
+    if is_unknown and manager.server_args.tokenizer_worker_num > 1:
+        abort = request_ids.for_engine(manager, AbortReq(rid=rid))
+        manager.send_to_scheduler.send_pyobj(abort)
+
+
+def address(output: BaseReq, request: Req | None) -> None:
+    """Route an output to the tokenizer worker that owns the request.
+
+    Args:
+        request: SGLang also passes batches, which have no single worker.
+    """
+    worker = getattr(request, "http_worker_ipc", None)
+    if worker is not None and output.http_worker_ipc is None:
+        output.http_worker_ipc = worker
+
+
+def refuse_pause(manager: TokenizerManager) -> None:
+    """Refuse to pause a server with several tokenizer workers.
+
+    Raises:
+        HTTPException: there are several; only the worker that is asked would pause.
+    """
+    if manager.server_args.tokenizer_worker_num > 1:
+        import fastapi
+
+        raise fastapi.HTTPException(
+            status_code=HTTPStatus.BAD_REQUEST,
+            detail=(
+                "Generation cannot be paused with --tokenizer-worker-num above 1: "
+                "only one of the workers would pause. Abort requests instead."
+            ),
+        )
+
+
+def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Run updates from disk one at a time: SGLang keeps only one pending result."""
+
+    @wraps(update)
+    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
+        async with vars(self).setdefault("one_update", asyncio.Lock()):
+            return await update(self, *args, **kwargs)
+
+    return updated
+
+
+def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse to release memory in use; SGLang's assertion would crash the server."""
+
+    @wraps(release_)
+    def released(
+        self: Scheduler | SchedulerWeightUpdaterManager,
+        recv_req: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        before = {*self.offload_tags}
+        try:
+            return release_(self, recv_req, *args, **kwargs)
+        except AssertionError as error:
+            if self.offload_tags != before:
+                raise
+            logger.warning("Refused to release memory: %s", error)
+            return weight_versions.answer(
+                recv_req,
+                refusal=f"Nothing was released: {error} Wait for open requests, or "
+                "pause with mode abort, and try again.",
+            )
+
+    return released
+
+
+def resume_memory(resume: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse to resume memory that was not released; it would crash the server."""
+
+    @wraps(resume)
+    def resumed(
+        self: Scheduler | SchedulerWeightUpdaterManager,
+        recv_req: ResumeMemoryOccupationReqInput,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        from sglang.srt.constants import GPU_MEMORY_ALL_TYPES
+
+        tags = [*dict.fromkeys(recv_req.tags or GPU_MEMORY_ALL_TYPES)]
+        kept = [tag for tag in tags if tag not in self.offload_tags]
+        if kept:
+            return weight_versions.answer(
+                recv_req,
+                refusal=f"Nothing was resumed: {', '.join(kept)} was not released. "
+                "Name only tags that were released.",
+            )
+        recv_req.tags = tags
+        return resume(self, recv_req, *args, **kwargs)
+
+    return resumed
+
+
+def raise_refusal(
+    answers: Iterable[
+        ReleaseMemoryOccupationReqOutput | ResumeMemoryOccupationReqOutput
+    ],
+) -> None:
+    """Turn a scheduler's refusal to release or resume memory into a 400.
+
+    Raises:
+        ValueError: a scheduler refused.
+    """
+    for answer in answers:
+        if answer.refusal is not None:
+            raise ValueError(answer.refusal)

@@ -1,0 +1,969 @@
+"""vLLM's token-in, token-out endpoint, for trainers written for it.
+
+`POST /inference/v1/generate` becomes one request to the engine, as `/generate` makes
+it: the same checks, request IDs, weight versions and aborts apply. Only the names of
+request and response are vLLM's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache, wraps
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from .. import (
+    adapters,
+    defaults,
+    images,
+    logprobs,
+    prompts,
+    release,
+    request_ids,
+    routed_experts,
+    streams,
+)
+from ..request_fields import INT64
+from . import admin, content_parts, rendering
+from .http import (
+    BadRequest,
+    error_content,
+    error_response,
+    find_stop_reason,
+    flag,
+    integer,
+    is_off,
+    json_response,
+    read_json,
+)
+from .sampling import Sampling, translate
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request
+    from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
+    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.entrypoints.openai.serving_tokenize import OpenAIServingTokenize
+    from sglang.srt.managers.io_struct import (
+        GenerateReqInput,
+        TokenizedGenerateReqInput,
+    )
+    from sglang.srt.managers.schedule_batch import Req
+    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+    from ..answers import Json
+
+logger = logging.getLogger(__name__)
+
+PATH = "/inference/v1/generate"
+
+EXPERTS = "AGENTCORE_VLLM_EXPERTS"
+"""The variable that names the shape of routed experts; clients differ."""
+
+SHAPES = ("npy", "object", "nested")
+"""A `.npy` file (vLLM, vime), an object (verifiers, prime-rl), lists (SkyRL)."""
+
+_READ = (
+    "token_ids",
+    "sampling_params",
+    "content_parts",
+    "model",
+    "request_id",
+    "stream",
+    "stream_options",
+    "return_token_ids",
+    "return_prompt_token_ids",
+    "output_mode",
+    "cache_salt",
+    "priority",
+    "reasoning_ended",
+    # Written by the endpoint that renders chats; only its reader needs it.
+    "token_offsets",
+)
+
+# Fields that this server cannot honour, and what works instead.
+_REFUSED = {
+    "features": "images that a client has processed are not supported. Send the images "
+    "as content_parts, which the server processes",
+}
+
+_LONGEST_SALT = 1_024
+
+# A longer response, in tokens, is written in a thread: it takes milliseconds, during
+# which the event loop would serve no other request.
+_LONG = 1_000
+
+# Least and most seconds between two looks for requests to abort.
+_LOOKS = (0.05, 0.5)
+
+# Seconds after which a request is aborted again; each time, twice as many.
+_AGAIN = 0.5
+
+# vLLM's lowest logprob. SGLang has -3.4e38 for a token that a grammar forbids.
+_LOWEST = -9999.0
+
+
+class Asked(NamedTuple):
+    """A request of the endpoint, checked.
+
+    Attributes:
+        obj: the request to the engine.
+        sampling: what the response must contain of logprobs and experts.
+        model: the client's name of the model.
+        wants_prompt: the response repeats the prompt's token IDs.
+        wants_text: the response has text, too.
+        usage: a stream's usage: "" for none, "last" or "each".
+    """
+
+    obj: GenerateReqInput
+    sampling: Sampling
+    request_id: str
+    model: str
+    token_ids: list[int]
+    n_images: int
+    wants_prompt: bool
+    wants_text: bool
+    usage: str
+
+
+def shape() -> str:
+    """Return the shape of routed experts in responses.
+
+    Raises:
+        ValueError: the environment names no such shape; the message names the variable.
+    """
+    name = os.environ.get(EXPERTS) or SHAPES[0]
+    if name not in SHAPES:
+        raise ValueError(
+            f"{EXPERTS} is {name!r}, and must be one of {', '.join(SHAPES)}. Correct "
+            "or unset it."
+        )
+    return name
+
+
+def add_routes(
+    app: FastAPI,
+    manager: TokenizerManager,
+    scheduler_info: dict[str, Any],
+    native: Iterable[Callable[..., Awaitable[Any]]],
+) -> None:
+    """Add the endpoint and vLLM's control endpoints to the server.
+
+    Args:
+        scheduler_info: /server_info returns everything in it.
+        native: SGLang's own endpoints that do the work of vLLM's.
+
+    Raises:
+        ValueError: an environment variable is not valid.
+    """
+    shape()  # Not every launcher of SGLang's app calls `server.check_environment`.
+    running: dict[str, Asked] = {}
+
+    async def generate(request: Request) -> Any:
+        asked = None
+        try:
+            asked = read(manager, request, await read_json(request))
+            if asked.obj.stream:
+                return await answer_stream(manager, asked, request, running)
+            with _noted(running, asked):
+                return await answer_whole(manager, asked, request)
+        except ValueError as error:
+            if asked is not None:
+                forget_unsent(manager, asked)
+            if isinstance(error, images.PromptError):
+                error = BadRequest("token_ids", f"token_ids {error.text}")
+            return error_response(error)
+
+    async def render(request: Request) -> Any:
+        try:
+            body = await read_json(request)
+            rendered = await rendering.render(manager, request, body)
+            asked = read(manager, request, rendered)
+            rendering.verify(manager, asked.sampling.params)
+            return json_response(rendered)
+        except ValueError as error:
+            return error_response(error)
+
+    aborts = Aborts(manager, running)
+    app.router.add_route(PATH, generate, methods=["POST"])
+    app.router.add_route(rendering.PATH, render, methods=["POST"])
+    scheduler_info["vllm_config"] = admin.config(manager)
+    by_name = {endpoint.__name__: endpoint for endpoint in native}
+    admin.add_routes(app, manager, by_name, aborts.start)
+
+
+@contextmanager
+def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
+    """Register a request by its ID while it runs."""
+    running[asked.request_id] = asked
+    try:
+        yield
+    finally:
+        running.pop(asked.request_id, None)
+
+
+def forget_unsent(manager: TokenizerManager, asked: Asked) -> None:
+    """Drop the state that SGLang leaves of a request that it rejects unsent."""
+    for rid in [*samples(manager, asked)]:
+        if not _is_sent(manager, manager.rid_to_state[rid]):
+            manager.rid_to_state.pop(rid, None)
+
+
+def read(
+    manager: TokenizerManager,
+    request: Request,
+    body: dict[str, Any],
+) -> Asked:
+    """Read and check a request of the endpoint.
+
+    Args:
+        request: its headers are read.
+
+    Raises:
+        ValueError: the request cannot be served as it is.
+    """
+    for name, value in body.items():
+        if name in _READ or is_off(value):
+            continue
+        reason = _REFUSED.get(name, "it is not supported on SGLang. Omit it")
+        raise BadRequest(name, f"{name}: {reason}.")
+    token_ids = body.get("token_ids")
+    if not isinstance(token_ids, list):
+        raise BadRequest("token_ids", "token_ids must be a list of integers.")
+    error = prompts.check_token_ids(manager, token_ids, "token_ids")
+    if error is not None:
+        raise BadRequest("token_ids", error)
+    mode = body.get("output_mode") or "tokens"
+    if mode not in ("tokens", "text"):
+        raise BadRequest("output_mode", 'output_mode must be "tokens" or "text".')
+    if mode == "text" and manager.server_args.skip_tokenizer_init:
+        raise BadRequest(
+            "output_mode",
+            'output_mode "text" needs a tokenizer, but the server runs with '
+            "--skip-tokenizer-init. Omit it.",
+        )
+    sampling = translate(manager, body.get("sampling_params"), mode == "text")
+    _clamp(manager, sampling.params, len(token_ids))
+    model, adapter = _model(manager, request, body.get("model"))
+    request_id, is_chosen = _request_id(body, request)
+    urls = content_parts.read(manager, body.get("content_parts"))
+    obj = _engine_request(manager, body, request, token_ids, sampling)
+    if urls:
+        obj.image_data = urls
+        # SGLang expands the placeholders of images.
+        obj.return_prompt_token_ids = True
+    asked = Asked(
+        obj=obj,
+        sampling=sampling,
+        request_id=request_id,
+        model=model,
+        token_ids=token_ids,
+        n_images=len(urls),
+        wants_prompt=_wants_prompt(body),
+        wants_text=mode == "text",
+        usage=_usage_of_stream(body.get("stream_options")),
+    )
+    asked.obj.rid = request_id
+    vars(asked.obj)["rid_is_chosen"] = is_chosen
+    asked.obj.lora_path = adapter
+    error = (
+        prompts.check(manager, asked.obj)
+        or logprobs.refusal_of(manager, asked.obj)
+        or request_ids.check(manager, asked.obj)
+    )
+    if error is not None:
+        raise ValueError(error)
+    return asked
+
+
+def _clamp(manager: TokenizerManager, params: dict[str, Any], n_tokens: int) -> None:
+    """Let an answer fill the context if `max_tokens` is beyond it, as in vLLM."""
+    most = params["max_new_tokens"]
+    left = manager.context_len - manager.num_reserved_tokens - n_tokens
+    if most is not None and most >= left:
+        params["max_new_tokens"] = None
+
+
+def _engine_request(
+    manager: TokenizerManager,
+    body: dict[str, Any],
+    request: Request,
+    token_ids: list[int],
+    sampling: Sampling,
+) -> GenerateReqInput:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    wanted = (sampling.logprobs, sampling.prompt_logprobs)
+    obj = GenerateReqInput(
+        input_ids=token_ids,
+        sampling_params=sampling.params,
+        stream=flag("stream", body.get("stream")),
+        return_logprob=wanted != (None, None),
+        logprob_start_len=-1 if sampling.prompt_logprobs is None else 0,
+        # With `logprobs: 0`, the likeliest token shows the rank of the sampled one.
+        top_logprobs_num=max(
+            sampling.logprobs or int(sampling.logprobs == 0),
+            sampling.prompt_logprobs or 0,
+        ),
+        extra_key=_salt(body.get("cache_salt")),
+        priority=_priority(manager, body.get("priority")),
+        routing_key=request.headers.get("x-session-id"),
+    )
+    _ask_for_masks(obj, sampling)
+    if body.get("reasoning_ended") is not None:
+        obj.require_reasoning = not flag("reasoning_ended", body["reasoning_ended"])
+    rank = request.headers.get("x-data-parallel-rank")
+    if rank is not None:
+        setattr(obj, release.DP_RANK, _rank(manager, rank))
+    # vLLM also decides this by a launch option, not by a request field.
+    if manager.server_args.enable_return_routed_experts:
+        obj.return_routed_experts = True
+        obj.routed_experts_start_len = sampling.experts_start
+    return obj
+
+
+def _ask_for_masks(obj: GenerateReqInput, sampling: Sampling) -> None:
+    """Ask the engine for sampling masks, which older releases do not have."""
+    mask = "return_sampling_mask"
+    if sampling.mask_logprobs:
+        _ask_for(obj, f"{mask}_logprobs", "0.5.21", "sampling_logprobs_mode", "support")
+    if sampling.masks:
+        _ask_for(obj, mask, "0.5.16", mask, True)
+
+
+def _ask_for(
+    obj: GenerateReqInput, name: str, first: str, field: str, value: Json
+) -> None:
+    """Set a field of the engine's request, which SGLang has from release `first` on.
+
+    Args:
+        name: the sampling parameter that requests it.
+    """
+    if not hasattr(obj, field):
+        raise BadRequest(
+            name,
+            f"sampling_params: {name} is not supported by this SGLang. It needs "
+            f"SGLang {first} or later.",
+        )
+    setattr(obj, field, value)
+
+
+def _model(
+    manager: TokenizerManager, request: Request, model: Json
+) -> tuple[str, str | None]:
+    """Return the model's name in the response, and the LoRA adapter that it names."""
+    from fastapi import HTTPException
+
+    if model is None:
+        return manager.served_model_name, None
+    if not isinstance(model, str):
+        raise BadRequest("model", "model must be a string.")
+    if manager.server_args.enable_lora:
+        chat: OpenAIServingChat = request.app.state.openai_serving_chat
+        try:
+            return model, chat._resolve_lora_path(model, None)
+        except HTTPException as error:
+            raise BadRequest("model", error.detail, error.status_code) from error
+    # An update from disk renames the model to a path, in one of the workers only.
+    is_path = manager.server_args.tokenizer_worker_num > 1 and "/" in model
+    if is_path or model in adapters.base_names(manager):
+        return model, None
+    raise BadRequest(
+        "model", f"The model {model!r} does not exist: see /v1/models.", status=404
+    )
+
+
+def _request_id(body: dict[str, Any], request: Request) -> tuple[str, bool]:
+    """Return the ID of a request, and whether the client chose it."""
+    request_id = body.get("request_id")
+    if request_id is None:
+        request_id = request.headers.get("x-request-id")
+        return request_id or uuid.uuid4().hex, bool(request_id)
+    if not isinstance(request_id, str) or not request_id:
+        raise BadRequest("request_id", "request_id must be a string, not empty.")
+    return request_id, True
+
+
+def _salt(salt: Json) -> str | None:
+    if salt is None:
+        return None
+    if not isinstance(salt, str) or not 1 <= len(salt) <= _LONGEST_SALT:
+        raise BadRequest(
+            "cache_salt",
+            f"cache_salt must be a string of 1 to {_LONGEST_SALT} characters.",
+        )
+    return salt
+
+
+def _priority(manager: TokenizerManager, priority: Json) -> int | None:
+    """Translate a priority: in vLLM, the lowest one is served first."""
+    if priority is None:
+        return None
+    value = integer("priority", priority, -INT64, INT64)
+    if manager.server_args.enable_priority_scheduling:
+        lowest_first = manager.server_args.schedule_low_priority_values_first
+        return value if lowest_first else -value
+    if value:
+        raise BadRequest(
+            "priority",
+            "priority is not supported by this server. Start it with "
+            "--enable-priority-scheduling, or omit the field.",
+        )
+    return None
+
+
+def _rank(manager: TokenizerManager, rank: str) -> int:
+    ranks = manager.server_args.dp_size
+    if not (rank.isdecimal() and int(rank) < ranks):
+        raise BadRequest(
+            "X-data-parallel-rank",
+            f"X-data-parallel-rank must be from 0 to {ranks - 1} on this server.",
+        )
+    return int(rank)
+
+
+def _wants_prompt(body: dict[str, Any]) -> bool:
+    """True if a request asks for token IDs, and does not leave out the prompt's."""
+    name = "return_prompt_token_ids"
+    value = body.get(name)
+    wanted = defaults.values().get(name) if value is None else flag(name, value)
+    asked = flag("return_token_ids", body.get("return_token_ids"))
+    return asked and wanted is not False
+
+
+def _usage_of_stream(options: Json) -> str:
+    if options is None:
+        return ""
+    name = "stream_options"
+    if not isinstance(options, dict):
+        raise BadRequest(name, f"{name} must be an object.")
+    known = ("include_usage", "continuous_usage_stats")
+    for option, value in options.items():
+        if option not in known and not is_off(value):
+            raise BadRequest(name, f"{name}: {option} is not supported. Omit it.")
+    include, each = (flag(option, options.get(option)) for option in known)
+    return ("each" if each else "last") if include else ""
+
+
+async def answer_whole(
+    manager: TokenizerManager, asked: Asked, request: Request
+) -> Any:
+    """Generate, and answer in one piece.
+
+    Raises:
+        ValueError: the engine refused the request.
+    """
+    from fastapi import Response
+
+    items = await manager.generate_request(asked.obj, request).__anext__()
+    if not isinstance(items, list):
+        items = [items]
+    if asked.sampling.logprobs is not None:
+        logprobs.cut(items)
+    n_tokens = sum(len(item["output_ids"]) for item in items)
+    if asked.sampling.prompt_logprobs is not None:
+        n_tokens += len(asked.token_ids)
+    if n_tokens > _LONG:
+        content = await asyncio.to_thread(_whole, manager, asked, items)
+    else:
+        content = _whole(manager, asked, items)
+    return Response(content, media_type="application/json")
+
+
+def _whole(
+    manager: TokenizerManager, asked: Asked, items: list[dict[str, Any]]
+) -> bytes:
+    """Write a response in one piece."""
+    first = items[0]["meta_info"]
+    body = {
+        "request_id": asked.request_id,
+        "model": asked.model,
+        "created": int(time.time()),
+        "output_mode": "text" if asked.wants_text else "tokens",
+        "choices": [
+            {
+                "index": index,
+                **_piece(asked, item, item["output_ids"], 0),
+                **_end(manager, asked, item["meta_info"]),
+            }
+            for index, item in enumerate(items)
+        ],
+        "usage": _usage([item["meta_info"] for item in items]),
+        "prompt_logprobs": _prompt_logprobs(asked, first),
+        **_prompt(manager, asked, items[0]),
+        "kv_transfer_params": None,
+        "ec_transfer_params": None,
+    }
+    return orjson.dumps(body)
+
+
+def _piece(
+    asked: Asked, item: dict[str, Any], token_ids: list[int], start: int
+) -> dict[str, Any]:
+    """Return the fields of some tokens of a choice.
+
+    Args:
+        item: output of the engine.
+        token_ids: the tokens.
+        start: position of their logprobs in the engine's lists.
+    """
+    meta_info = item["meta_info"]
+    reason = meta_info["finish_reason"]
+    fields: dict[str, Any] = {
+        "token_ids": token_ids,
+        "finish_reason": reason and reason["type"],
+        "logprobs": None,
+    }
+    if asked.wants_text:
+        fields["text"] = item["text"]
+    count = asked.sampling.logprobs
+    if count is not None:
+        end = start + len(token_ids)
+        rows = (meta_info.get("output_token_logprobs") or [])[start:end]
+        if len(rows) < len(token_ids):
+            raise ValueError(
+                f"The engine gave {len(rows)} logprobs for {len(token_ids)} tokens."
+            )
+        tops = meta_info.get("output_top_logprobs")
+        text = dump_logprobs(rows, tops[start:end] if tops else None, count)
+        fields["logprobs"] = orjson.Fragment(text)
+    for name, key in _mask_fields(asked.sampling):
+        masks = meta_info.get(key) or []
+        fields[name] = masks[start : start + len(token_ids)]
+        if len(fields[name]) < len(token_ids):
+            raise ValueError(
+                f"The engine gave {len(masks)} sampling masks for {len(token_ids)} "
+                "tokens."
+            )
+    return fields
+
+
+def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
+    """Yield a field of a choice, and the engine's name for it."""
+    if sampling.masks:
+        yield "sampling_mask", "output_token_sampling_mask"
+    if sampling.mask_logprobs:
+        yield "sampling_mask_logprobs", "output_token_sampling_logprobs"
+
+
+def _end(
+    manager: TokenizerManager, asked: Asked, meta_info: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the fields that only a finished choice has."""
+    ignores_eos = bool(asked.sampling.params.get("ignore_eos"))
+    fields = {
+        "stop_reason": find_stop_reason(manager, ignores_eos, meta_info),
+        "weight_versions": meta_info.get("weight_versions"),
+    }
+    encoded = meta_info.get("routed_experts")
+    if encoded is not None:
+        start = meta_info.get("routed_experts_start_len", 0)
+        fields["routed_experts"] = routed_experts.in_shape(
+            manager, encoded, shape(), start
+        )
+    return fields
+
+
+def _usage(infos: list[dict[str, Any]]) -> dict[str, Any]:
+    prompt = infos[0].get("prompt_tokens", 0)
+    completion = sum(info.get("completion_tokens", 0) for info in infos)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": infos[0].get("cached_tokens", 0)},
+    }
+
+
+def _prompt(
+    manager: TokenizerManager, asked: Asked, item: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the prompt as prefilled and the places of images, if requested."""
+    token_ids = places = None
+    if asked.wants_prompt and asked.n_images:
+        token_ids = item.get("prompt_token_ids") or []
+        places = content_parts.placeholders(manager, token_ids, asked.n_images)
+    elif asked.wants_prompt:
+        # --allow-auto-truncate truncates it.
+        token_ids = asked.token_ids[: item["meta_info"].get("prompt_tokens")]
+    return {"prompt_token_ids": token_ids or None, "mm_placeholders": places}
+
+
+def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
+    count = asked.sampling.prompt_logprobs
+    return None if count is None else prompt_logprobs(count, meta_info)
+
+
+def prompt_logprobs(count: int, meta_info: dict[str, Any]) -> list[Any]:
+    """Return the logprobs of the prompt's tokens, of which the first has none.
+
+    Args:
+        count: number of alternatives for each token.
+
+    Raises:
+        ValueError: the engine gave fewer logprobs than tokens.
+    """
+    rows = meta_info.get("input_token_logprobs") or []
+    if len(rows) != meta_info["prompt_tokens"]:
+        raise ValueError(
+            f"The engine gave {len(rows)} logprobs for a prompt of "
+            f"{meta_info['prompt_tokens']} tokens."
+        )
+    tops = meta_info.get("input_top_logprobs") or [None] * len(rows)
+    return [
+        None if row[0] is None else _by_id(row, (top or [])[:count])
+        for row, top in zip(rows, tops, strict=True)
+    ]
+
+
+def _by_id(row: Any, top: list[Any]) -> dict[str, dict[str, Any]]:
+    """Return a prompt token's logprob and those of the likeliest tokens, by ID.
+
+    Clients sort by rank. A token that is not among the likeliest comes after them.
+    """
+    ranks = {token_id: rank for rank, (_, token_id, *_) in enumerate(top, 1)}
+    last = len(top) + 1 if top else None
+    return {
+        str(token_id): {
+            "logprob": max(_LOWEST, value),
+            "rank": ranks.get(token_id, last),
+            "decoded_token": None,
+        }
+        for value, token_id, *_ in (row, *top)
+    }
+
+
+def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
+    """Write the logprobs of tokens as JSON, in both of vLLM's dialects.
+
+    Older clients read `token`, which is "token_id:N", newer ones `token_id`.
+
+    Args:
+        rows: `(logprob, token ID, text)` of each token.
+        tops: rows of the likeliest tokens, for each token.
+        count: number of alternatives to return, the token itself included.
+    """
+    numbers = _numbers([row[0] for row in rows])
+    entries = []
+    for row, number, top in zip(rows, numbers, tops or [()] * len(rows), strict=True):
+        own = f"{_opening(row[1])}{number}"
+        others = []
+        values = _numbers([one[0] for one in top])
+        for rank, (value, (_, token_id, *_)) in enumerate(
+            zip(values, top, strict=True), 1
+        ):
+            if token_id == row[1]:
+                own = f'{own},"rank":{rank}'
+            elif rank <= count:
+                others.append(f'{_opening(token_id)}{value},"rank":{rank}}}')
+        joined = ",".join((own + "}", *others[: max(count, 1) - 1]))
+        entries.append(f'{own},"top_logprobs":[{joined}]}}')
+    return f'{{"content":[{",".join(entries)}]}}'
+
+
+# Most tokens recur often; the cache takes at most about 10 MB.
+@lru_cache(maxsize=32_768)
+def _opening(token_id: int) -> str:
+    """Return the JSON of a token up to the logprob."""
+    return f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
+
+
+def _numbers(values: list[float]) -> list[str]:
+    """Write logprobs as JSON, none of them below vLLM's lowest."""
+    if not values:
+        return []
+    floored = [max(_LOWEST, value) for value in values]
+    return orjson.dumps(floored)[1:-1].decode().split(",")
+
+
+def salt(recv_req: TokenizedGenerateReqInput, req: Req) -> None:
+    """Add the client's salt to a request's key in the prefix cache.
+
+    Args:
+        recv_req: the request from the tokenizer manager.
+        req: its key already names the LoRA adapter.
+    """
+    req.extra_key = (recv_req.extra_key or "") + (req.extra_key or "") or None
+
+
+def tokenized(handle: Any) -> Any:
+    """Decorate the handler of /tokenize: add each token as text, if requested."""
+
+    @wraps(handle)
+    async def answer(
+        self: OpenAIServingTokenize,
+        adapted_request: TokenizeRequest,
+        request: TokenizeRequest,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        more: dict[str, Any] = getattr(request, "model_extra", None) or {}
+        is_continued = getattr(request, "continue_final_message", False)
+        if more.get("add_generation_prompt") is False and not is_continued:
+            return self.create_error_response(
+                "add_generation_prompt: false is not supported by this SGLang. It "
+                "needs SGLang 0.5.23 or later."
+            )
+        response = await handle(self, adapted_request, request, *args, **kwargs)
+        if request.return_token_strs and hasattr(response, "tokens"):
+            to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens
+            tokens = response.tokens
+            is_batch = tokens and isinstance(tokens[0], list)
+            response.token_strs = (
+                [*map(to_tokens, tokens)] if is_batch else to_tokens(tokens)
+            )
+        return response
+
+    return answer
+
+
+def detokenized(handle: Any) -> Any:
+    """Decorate the handler of /detokenize: add the text under vLLM's name."""
+
+    @wraps(handle)
+    async def answer(*args: Any, **kwargs: Any) -> Any:
+        response = await handle(*args, **kwargs)
+        if hasattr(response, "text"):
+            response.prompt = response.text
+        return response
+
+    return answer
+
+
+class _Choices:
+    """The parts of each choice that a stream has sent."""
+
+    def __init__(self, manager: TokenizerManager, asked: Asked) -> None:
+        self._manager = manager
+        self._asked = asked
+        self._mode = "text" if asked.wants_text else "tokens"
+        self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
+        self._logprobs_are_new = self._ids_are_new and release.LOGPROBS_ARE_NEW
+        self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
+        self._n_tokens: dict[int, int] = {}
+        self._n_characters: dict[int, int] = {}
+        self._infos: dict[int, dict[str, Any]] = {}
+
+    def chunk(self, item: dict[str, Any]) -> bytes:
+        """Write the event for an output of the engine.
+
+        Raises:
+            ValueError: the engine rejected the request, or gave too few logprobs.
+        """
+        asked, meta_info = self._asked, item["meta_info"]
+        reason = meta_info["finish_reason"]
+        if reason and reason["type"] == "abort" and reason.get("status_code"):
+            raise BadRequest(None, reason["message"], int(reason["status_code"]))
+        index = item.get("index", 0)
+        sent = self._n_tokens.get(index, 0)
+        token_ids = item["output_ids"]
+        if not self._ids_are_new:
+            token_ids = token_ids[sent:]
+        self._n_tokens[index] = sent + len(token_ids)
+        if asked.wants_text and not self._text_is_new:
+            n_characters = self._n_characters.get(index, 0)
+            self._n_characters[index] = len(item["text"])
+            item = {**item, "text": item["text"][n_characters:]}
+        start = 0 if self._logprobs_are_new else sent
+        choice = {"index": index, **_piece(asked, item, token_ids, start)}
+        if reason:
+            choice |= _end(self._manager, asked, meta_info)
+        data: dict[str, Any] = {
+            "request_id": asked.request_id,
+            "output_mode": self._mode,
+            "choices": [choice],
+        }
+        if not self._infos:
+            if asked.wants_prompt:
+                data |= _prompt(self._manager, asked, item)
+            if asked.sampling.prompt_logprobs is not None:
+                data["prompt_logprobs"] = _prompt_logprobs(asked, meta_info)
+        self._infos[index] = meta_info
+        if asked.usage == "each":
+            data["usage"] = self._usage()
+        return _event(data)
+
+    def end(self) -> bytes:
+        """Write the events after the last chunk."""
+        usage = b""
+        if self._asked.usage:
+            usage = _event(
+                {
+                    "request_id": self._asked.request_id,
+                    "output_mode": self._mode,
+                    "choices": [],
+                    "usage": self._usage(),
+                }
+            )
+        return usage + b"data: [DONE]\n\n"
+
+    def _usage(self) -> dict[str, Any]:
+        return _usage([info for _, info in sorted(self._infos.items())])
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+async def answer_stream(
+    manager: TokenizerManager,
+    asked: Asked,
+    request: Request,
+    running: dict[str, Asked],
+) -> Any:
+    """Generate, and answer with a stream of server-sent events.
+
+    Args:
+        running: the requests in progress, by ID.
+
+    Raises:
+        ValueError: the engine refused the request.
+    """
+    from fastapi.responses import StreamingResponse
+
+    outputs = manager.generate_request(asked.obj, request)
+    choices = _Choices(manager, asked)
+    is_over = False
+    running[asked.request_id] = asked
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        nonlocal is_over
+        try:
+            yield first
+            async for item in outputs:
+                yield choices.chunk(item)
+            is_over = True
+            yield choices.end()
+        except ValueError as error:
+            if not isinstance(error, BadRequest):
+                error = streams.stream_error(error)
+            yield _event(error_content(error)) + b"data: [DONE]\n\n"
+
+    async def end() -> None:
+        """Abort the request unless it is over."""
+        running.pop(asked.request_id, None)
+        if not is_over:
+            for rid in [*samples(manager, asked)]:
+                manager.abort_request(rid)
+            await outputs.aclose()
+
+    class Stream(StreamingResponse):
+        async def __call__(self, *args: Any) -> None:
+            try:
+                await super().__call__(*args)
+            finally:
+                # `events` may never start: the client may leave before the first one.
+                await end()
+
+    try:
+        # The status is sent only once the engine has accepted the request.
+        first = choices.chunk(await outputs.__anext__())
+    except BaseException:
+        await end()
+        raise
+    return Stream(events(), media_type="text/event-stream")
+
+
+class Aborts:
+    """Aborts requests, again and again until they have finished.
+
+    An abort may come before the engine has the request. With `n` > 1, SGLang sends the
+    samples when the prompt's prefill has finished, even if it was aborted.
+    """
+
+    def __init__(self, manager: TokenizerManager, running: dict[str, Asked]) -> None:
+        self._manager = manager
+        self._running = running
+        self._open: dict[int, Asked] = {}
+        # When to abort each sample again, and the seconds since its last abort.
+        self._due: dict[str, tuple[float, float]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    def start(self, request_id: str | None) -> int:
+        """Abort a request by its ID, or all of them after SGLang's abort of all.
+
+        Returns:
+            The number of requests found.
+        """
+        running = self._running
+        names = [*running] if request_id is None else [request_id]
+        found = [running[name] for name in names if name in running]
+        # SGLang passes the object with the parameters on to each sample.
+        self._open |= {id(asked.sampling.params): asked for asked in found}
+        if request_id is None:
+            self._abort(are_aborted=True)
+        self._wake.set()
+        if self._open and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._repeat())
+        return len(found)
+
+    async def _repeat(self) -> None:
+        least, most = _LOOKS
+        pause = least
+        while self._open:
+            if self._wake.is_set():
+                self._wake.clear()
+                pause = least
+            self._abort()
+            await asyncio.sleep(least)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause - least)
+            pause = min(2 * pause, most)
+
+    def _abort(self, are_aborted: bool = False) -> None:
+        """Abort the samples that are due, and drop the requests that have finished.
+
+        Args:
+            are_aborted: every request that the engine has was aborted just now.
+        """
+        manager = self._manager
+        now = time.monotonic()
+        due: dict[str, tuple[float, float]] = {}
+        have_samples = set()
+        for rid, state in [*manager.rid_to_state.items()]:
+            key = id(state.obj.sampling_params)
+            if key not in self._open:
+                continue
+            have_samples.add(key)
+            if not _is_sent(manager, state):
+                continue
+            time_of_next, pause = self._due.get(rid, (now, _AGAIN / 2))
+            if are_aborted or time_of_next <= now:
+                pause *= 2
+                time_of_next = now + pause
+                if not are_aborted:
+                    manager.abort_request(rid)
+            due[rid] = time_of_next, pause
+        self._due = due
+        self._open = {
+            key: asked
+            for key, asked in self._open.items()
+            if key in have_samples or self._running.get(asked.request_id) is asked
+        }
+
+
+def _is_sent(manager: TokenizerManager, state: ReqState) -> bool:
+    """True once a request was sent to the engine."""
+    return manager.server_args.language_only or "engine_rid" in vars(state)
+
+
+def samples(manager: TokenizerManager, asked: Asked) -> Iterator[str]:
+    """Yield the IDs of the engine's requests for the samples of a request.
+
+    SGLang gives the samples of `n` > 1 random IDs, but passes the object with the
+    sampling parameters on to each.
+    """
+    params = asked.sampling.params
+    states = manager.rid_to_state
+    rids = [asked.request_id] if (params.get("n") or 1) == 1 else states
+    for rid in rids:
+        if rid in states and states[rid].obj.sampling_params is params:
+            yield rid

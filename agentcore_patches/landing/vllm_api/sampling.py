@@ -1,0 +1,248 @@
+"""Sampling parameters of vLLM's `/inference/v1/generate`, translated to SGLang's.
+
+A parameter that SGLang cannot honour is an error that names it. Nothing is dropped: a
+trainer that does not get what it requests trains on the wrong distribution.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..request_fields import INT32, INT64
+from .http import BadRequest, flag, integer, is_off
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from ..answers import Json
+
+# Parameters with the same name and meaning in SGLang, which checks their values.
+_SAME = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "skip_special_tokens",
+    "spaces_between_special_tokens",
+    "logit_bias",
+)
+
+# Integers under another name in SGLang, with the values that vLLM accepts.
+_INTEGERS = {
+    "max_tokens": ("max_new_tokens", 1, INT64),
+    "min_tokens": ("min_new_tokens", 0, INT32),
+    "seed": ("sampling_seed", -INT64, INT64),
+}
+
+# Forms of `structured_outputs`, and SGLang's parameter for each.
+_GRAMMARS = {
+    "json": "json_schema",
+    "json_object": "json_schema",
+    "regex": "regex",
+    "grammar": "ebnf",
+    "choice": "ebnf",
+    "structural_tag": "structural_tag",
+}
+
+_READ = (
+    *_SAME,
+    *_INTEGERS,
+    "include_stop_str_in_output",
+    "logprobs",
+    "prompt_logprobs",
+    "structured_outputs",
+    "detokenize",
+    "output_kind",
+    "routed_experts_prompt_start",
+    "return_sampling_mask",
+    "return_sampling_mask_logprobs",
+)
+
+
+class Sampling(NamedTuple):
+    """Sampling parameters of one request.
+
+    Attributes:
+        params: SGLang's sampling parameters.
+        logprobs: number of alternatives for each output token, None for no logprobs.
+        prompt_logprobs: the same for each prompt token.
+        experts_start: first token whose routed experts are returned.
+        masks: return the sampling mask of each output token.
+        mask_logprobs: return the logprobs of the tokens in each mask.
+    """
+
+    params: dict[str, Any]
+    logprobs: int | None
+    prompt_logprobs: int | None
+    experts_start: int
+    masks: bool
+    mask_logprobs: bool
+
+
+def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampling:
+    """Translate `sampling_params` of a request.
+
+    Args:
+        manager: has the options of the server.
+        wants_text: the answer has text, too.
+
+    Raises:
+        BadRequest: SGLang cannot honour a parameter, or its value is not valid.
+    """
+    if not isinstance(given, dict):
+        raise BadRequest("sampling_params", "sampling_params must be an object.")
+    for name in given:
+        if name not in _READ and not is_off(given[name]):
+            raise BadRequest(
+                name, f"sampling_params: {name} is not supported on SGLang. Omit it."
+            )
+    found = {name: value for name, value in given.items() if value is not None}
+    params: dict[str, Any] = {name: found[name] for name in _SAME if name in found}
+    for name, (sglang_name, least, most) in _INTEGERS.items():
+        if name in found:
+            params[sglang_name] = integer(name, found[name], least, most)
+    params.setdefault("max_new_tokens", None)  # Fills the context.
+    most = params["max_new_tokens"]
+    if most is not None and params.get("min_new_tokens", 0) > most:
+        raise BadRequest(
+            "min_tokens", f"min_tokens must be at most max_tokens, {most}."
+        )
+    if params.get("top_k") == 0:
+        params["top_k"] = -1
+    _check_same(params)
+    _check_seed(manager, params)
+    if flag("include_stop_str_in_output", found.get("include_stop_str_in_output")):
+        params["no_stop_trim"] = True
+    if not flag("detokenize", found.get("detokenize", True)):
+        _check_without_text(found, wants_text)
+    integer("output_kind", found.get("output_kind", 0), 0, 2)
+    params.update(grammar(found.get("structured_outputs")))
+    vocab_size = manager.model_config.vocab_size
+    start = "routed_experts_prompt_start"
+    masks, mask_logprobs = (
+        flag(name, found.get(name))
+        for name in ("return_sampling_mask", "return_sampling_mask_logprobs")
+    )
+    return Sampling(
+        params,
+        logprobs=_count(found, "logprobs", vocab_size),
+        prompt_logprobs=_count(found, "prompt_logprobs", vocab_size),
+        experts_start=integer(start, found.get(start, 0), 0, INT32),
+        masks=masks or mask_logprobs,
+        mask_logprobs=mask_logprobs,
+    )
+
+
+def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
+    """Translate SGLang's sampling parameters to vLLM's.
+
+    Raises:
+        BadRequest: vLLM has no such parameter.
+    """
+    left = {name: value for name, value in given.items() if value is not None}
+    params = {name: left.pop(name) for name in _SAME if name in left}
+    for name, (sglang_name, *_) in _INTEGERS.items():
+        if sglang_name in left:
+            params[name] = left.pop(sglang_name)
+    if left.pop("no_stop_trim", False):
+        params["include_stop_str_in_output"] = True
+    for form in ("json", "regex", "grammar", "structural_tag"):
+        value = left.pop(_GRAMMARS[form], None)
+        if value:
+            params["structured_outputs"] = {form: value}
+    for name, value in left.items():
+        if not is_off(value):
+            raise BadRequest(
+                name, f"{name} is not supported here: vLLM has no such parameter."
+            )
+    return params
+
+
+def _count(found: dict[str, Any], name: str, most: int) -> int | None:
+    return integer(name, found[name], 0, most) if name in found else None
+
+
+def _check_same(params: dict[str, Any]) -> None:
+    """Reject values that vLLM rejects, and that SGLang serves or crashes on."""
+    for name, least in (("n", 1), ("top_k", -1)):
+        if name in params:
+            params[name] = integer(name, params[name], least, INT32)
+    for name in ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"):
+        flag(name, params.get(name))
+    stop = params.get("stop", [])
+    strings = stop if isinstance(stop, list) else [stop]
+    if not all(isinstance(one, str) and one for one in strings):
+        # In SGLang, an empty one ends a choice after its first token.
+        raise BadRequest("stop", "stop must be strings, none of them empty.")
+
+
+def _check_seed(manager: TokenizerManager, params: dict[str, Any]) -> None:
+    """Reject a seed that SGLang ignores, and samples that it makes with one seed."""
+    if params.get("temperature") == 0:
+        return
+    if manager.server_args.enable_deterministic_inference:
+        # A request without a seed has 42; in vLLM, sample i has the seed plus i.
+        if params.get("n", 1) != 1:
+            raise BadRequest(
+                "n",
+                "n above 1 is not supported with --enable-deterministic-inference: "
+                "SGLang gives all samples the same seed. Send n requests.",
+            )
+    elif "sampling_seed" in params:
+        raise BadRequest(
+            "seed",
+            "seed is not supported by this server: SGLang ignores it unless it is "
+            "started with --enable-deterministic-inference.",
+        )
+
+
+def _check_without_text(found: dict[str, Any], wants_text: bool) -> None:
+    """Reject `detokenize: false` in a request that needs the text."""
+    if wants_text:
+        raise BadRequest("detokenize", 'output_mode "text" needs detokenize.')
+    if found.get("stop"):
+        raise BadRequest("detokenize", "stop needs detokenize.")
+
+
+def grammar(given: Json) -> dict[str, str]:
+    """Return SGLang's parameter for `structured_outputs`; empty if there are none.
+
+    Raises:
+        BadRequest: SGLang cannot honour it, or its value is not valid.
+    """
+    name = "structured_outputs"
+    if is_off(given):
+        return {}
+    if not isinstance(given, dict):
+        raise BadRequest(name, f"{name} must be an object.")
+    forms = {form: value for form, value in given.items() if not is_off(value)}
+    if len(forms) != 1:
+        raise BadRequest(name, f"{name} must have exactly one form.")
+    [(form, value)] = forms.items()
+    if form not in _GRAMMARS:
+        raise BadRequest(name, f"{name}: {form} is not supported on SGLang. Omit it.")
+    if form == "json_object":
+        value = {"type": "object"}
+    if form == "choice":
+        value = _one_of(value)
+    if form in ("json", "json_object", "structural_tag") and isinstance(value, dict):
+        value = json.dumps(value)
+    if not isinstance(value, str):
+        raise BadRequest(name, f"{name}: {form} has a value of the wrong type.")
+    return {_GRAMMARS[form]: value}
+
+
+def _one_of(choices: Json) -> str:
+    """Write a grammar that allows the given texts."""
+    name = "structured_outputs"
+    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
+        raise BadRequest(name, f"{name}: choice must be a list of strings.")
+    return f"root ::= {' | '.join(json.dumps(choice) for choice in choices)}"

@@ -1,0 +1,78 @@
+"""Streams of chat: outgoing lines are stamped with token IDs.
+
+SGLang's own code still builds the chunks, wherever it is.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import (
+    AddParameter,
+    Decorate,
+    Insert,
+    RefuseField,
+    Replace,
+)
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
+
+_STREAM = "OpenAIServingChat._generate_chat_stream"
+_STAMPED = ("token_ids", "prompt_token_ids", "metadata")
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "chat-streams/stamp",
+        "write token IDs and logprobs on each line of the stream",
+        Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
+        upstream="PR 37365, open",
+    ),
+    Hook(
+        "chat-streams/trace",
+        "pass the trace; it is None if return_token_ids is false",
+        AddParameter(SERVING_CHAT, _STREAM, "trace: Any = None"),
+    ),
+    Hook(
+        "chat-streams/push",
+        "record each output; its token IDs go on the next line sent",
+        Insert(
+            SERVING_CHAT,
+            _STREAM,
+            "if trace is not None:\n    trace.push(index, content)",
+            after='index = content.get("index", 0)',
+        ),
+    ),
+    Hook(
+        "chat-streams/new-text",
+        "--stream-output already delivers only the new text",
+        absent("a chunk has the whole text, even with --stream-output"),
+        since={
+            "0.5.10": Replace(
+                SERVING_CHAT,
+                _STREAM,
+                'delta = content["text"][len(stream_buffer) :]',
+                "delta = (\n"
+                '    content["text"]\n'
+                "    if trace is not None and trace.incremental\n"
+                '    else content["text"][len(stream_buffer) :]\n'
+                ")",
+            ),
+            "0.5.11": absent("SGLang knows whether a chunk has only the new text"),
+        },
+    ),
+    Hook(
+        "chat-streams/no-field-of-ours",
+        "the patch writes this field itself; lines would have it twice",
+        RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", _STAMPED),
+        also=("ChatCompletionStreamResponse",),
+    ),
+    Hook(
+        "chat-streams/no-field-of-ours-on-structs",
+        "the patch writes this field itself; lines would have it twice",
+        absent("all chunks are pydantic models"),
+        since={
+            "0.5.11": RefuseField(
+                "$stream_structs", "${stream_struct}Choice", _STAMPED
+            ),
+        },
+        also=("${stream_struct}Chunk",),
+    ),
+)

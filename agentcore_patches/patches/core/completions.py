@@ -1,0 +1,140 @@
+"""`/v1/completions` with `return_token_ids`.
+
+Here every output of the engine becomes a chunk, with or without text, so no ID is held
+back. But the engine's logprobs may be ahead of the IDs, so lines are stamped as in
+chat. From 0.5.17 on, SGLang itself has the flag and returns both lists.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import (
+    AddField,
+    AddParameter,
+    Decorate,
+    Insert,
+    RefuseField,
+    Replace,
+)
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_COMPLETIONS
+
+_COMPLETION = "OpenAIServingCompletion"
+_UPSTREAM = "PR 30917, 0.5.17"
+_STREAM = f"{_COMPLETION}._generate_completion_stream"
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "completions/request",
+        "return_token_ids: true adds token IDs; null counts as absent",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
+        upstream=_UPSTREAM,
+    ),
+    Hook(
+        "completions/prompt-flag",
+        "return_prompt_token_ids: false omits the prompt's token IDs",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+        ),
+    ),
+    Hook(
+        "completions/choice",
+        "hold the token IDs of the prompt and of this choice",
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
+            "token_ids: Optional[List[int]] = None",
+        ),
+        since={
+            "0.5.17": absent("SGLang has the fields"),
+        },
+        upstream=f"{_UPSTREAM}; PR 38459, open, renames token_ids",
+    ),
+    Hook(
+        "completions/ask-engine",
+        "ask the engine for prompt IDs, and for logprobs without text",
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._convert_to_internal_request",
+            "if request.return_token_ids:\n"
+            "    adapted_request.return_prompt_token_ids = True\n"
+            "if request.return_tokens_as_token_ids:\n"
+            "    adapted_request.return_text_in_logprobs = False",
+            before="return adapted_request, request",
+        ),
+    ),
+    Hook(
+        "completions/whole",
+        "add the fields of a choice that the request asks for",
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._build_completion_response",
+            "agentcore.traces.add_to_completion(self, choice_data, request, ret_item)",
+            before="choices.append(choice_data)",
+        ),
+    ),
+    Hook(
+        "completions/stamp",
+        "write token IDs and logprobs on each line of the stream",
+        Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.traces.completions"),
+    ),
+    Hook(
+        "completions/trace",
+        "pass the trace; it is None unless return_token_ids is true",
+        AddParameter(SERVING_COMPLETIONS, _STREAM, "trace=None"),
+    ),
+    Hook(
+        "completions/push",
+        "record each output; its token IDs go on the next line sent",
+        Insert(
+            SERVING_COMPLETIONS,
+            _STREAM,
+            "if trace is not None:\n    trace.push(index, content)",
+            after='index = content.get("index", 0)',
+        ),
+    ),
+    Hook(
+        "completions/new-text",
+        "--stream-output already delivers only the new text",
+        absent("a chunk has the whole text, even with --stream-output"),
+        since={
+            "0.5.10": Replace(
+                SERVING_COMPLETIONS,
+                _STREAM,
+                "delta = text[$OFFSET:]",
+                "delta = (\n"
+                "    text\n"
+                "    if trace is not None and trace.incremental\n"
+                "    else text[$OFFSET:]\n"
+                ")",
+            ),
+            "0.5.17": absent("SGLang knows whether a chunk has only the new text"),
+        },
+    ),
+    Hook(
+        "completions/no-field-of-ours",
+        "the patch writes this field itself; lines would have it twice",
+        RefuseField(
+            PROTOCOL,
+            "CompletionResponseStreamChoice",
+            ("token_ids", "prompt_token_ids"),
+        ),
+        since={
+            "0.5.17": absent(
+                "SGLang has the fields; they are None if lines are stamped"
+            ),
+        },
+    ),
+    Hook(
+        "completions/no-field-of-ours-on-chunks",
+        "the patch writes this field itself; lines would have it twice",
+        RefuseField(PROTOCOL, "CompletionStreamResponse", ("metadata",)),
+    ),
+)

@@ -1,0 +1,83 @@
+"""One logprob per token, or an error that says why not."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Insert
+from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.paths import (
+    HTTP_SERVER,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
+)
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "logprobs/refuse-chat",
+        "reject logprobs that the engine does not record",
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._validate_request",
+            "if request.logprobs and request.return_token_ids is not False:\n"
+            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    if agentcore_refusal is not None:\n"
+            "        return agentcore_refusal",
+        ),
+    ),
+    Hook(
+        "logprobs/refuse-completion",
+        "reject logprobs that the engine does not record",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._validate_request",
+            "if request.logprobs is not None and request.return_token_ids:\n"
+            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    if agentcore_refusal is not None:\n"
+            "        return agentcore_refusal",
+        ),
+    ),
+    Hook(
+        "logprobs/refuse-generate",
+        "reject logprobs that the engine does not record",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore_refusal = agentcore.logprobs.refusal_of(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_refusal is not None:\n"
+            "    return _create_error_response(agentcore_refusal)",
+        ),
+    ),
+    Hook(
+        "logprobs/finite",
+        "fail a request whose logprobs are NaN or infinite",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.convert_logprob_style",
+            "agentcore.logprobs.require_finite(\n"
+            "    self, meta_info, state, recv_obj, recv_obj_index\n"
+            ")",
+        ),
+    ),
+    Hook(
+        "logprobs/cut-chat",
+        "drop logprobs after a stop; fail if a token has none",
+        Insert(
+            SERVING_CHAT,
+            "OpenAIServingChat._build_chat_response",
+            "if request.logprobs and request.return_token_ids is not False:\n"
+            "    agentcore.logprobs.cut(ret)",
+        ),
+    ),
+    Hook(
+        "logprobs/cut-completion",
+        "drop logprobs after a stop; fail if a token has none",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._build_completion_response",
+            "if request.logprobs is not None and request.return_token_ids:\n"
+            "    agentcore.logprobs.cut_completion(request, ret)",
+        ),
+    ),
+)

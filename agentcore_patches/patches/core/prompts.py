@@ -1,0 +1,196 @@
+"""Prompt IDs: recorded for responses, checked in requests."""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, Decorate, Insert, Replace
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
+    HTTP_SERVER,
+    IO_STRUCT,
+    PROTOCOL,
+    REQUEST_LOGGER,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
+)
+
+_UPSTREAM = "return_prompt_token_ids, PR 23751, 0.5.13"
+
+HOOKS: tuple[Hook, ...] = (
+    # The IDs of the prompt, taken once, where a request is tokenized: only there are
+    # they known whatever way the prompt came (text, IDs, images).
+    Hook(
+        "prompts/keep",
+        "record the prompt that the engine prefills",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._create_tokenized_object",
+            "agentcore.prompts.keep(self, obj, input_ids)",
+        ),
+    ),
+    Hook(
+        "prompts/keep-of-batch",
+        "record the prompt again: obj[i] creates a new object each time",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_batch_request",
+            "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
+            before="self.rid_to_state[tmp_obj.rid] = state",
+        ),
+        since={
+            "0.5.10": absent("the state has its object before it is tokenized"),
+        },
+    ),
+    Hook(
+        "prompts/flag",
+        "return the prompt's token IDs; null counts as absent",
+        AddField(
+            IO_STRUCT,
+            "GenerateReqInput",
+            "return_prompt_token_ids: Optional[bool] = None",
+            native="return_prompt_token_ids: bool = False",
+        ),
+        upstream=_UPSTREAM,
+        also=("EmbeddingReqInput",),
+    ),
+    Hook(
+        "prompts/of-batch",
+        "pass the batch's fields on to each of its requests",
+        Decorate(
+            IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
+        ),
+        since={
+            "0.5.13": absent("SGLang passes all fields on"),
+        },
+        upstream=_UPSTREAM,
+        also=("EmbeddingReqInput.__getitem__",),
+    ),
+    Hook(
+        "prompts/add",
+        "add the prompt's token IDs to the output if requested",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.$wait_one_response",
+            "agentcore.prompts.add(state, out, is_stream)",
+            before="if $finished: ...",
+        ),
+    ),
+    # From 0.5.22 on, SGLang also validates the request against a schema.
+    Hook(
+        "prompts/contract",
+        "drop the flag if it is null: null counts as absent",
+        absent("SGLang compares no schema with requests"),
+        since={
+            "0.5.22": Replace(
+                HTTP_SERVER,
+                "generate_request",
+                "contract_error = generate_contract_error(await request.json())",
+                "contract_error = generate_contract_error(\n"
+                "    agentcore.prompts.without_null(await request.json())\n"
+                ")",
+            ),
+        },
+    ),
+    Hook(
+        "prompts/log",
+        "hide the prompt's token IDs where the log hides output_ids",
+        Insert(
+            REQUEST_LOGGER,
+            "RequestLogger._compute_metadata",
+            'if out_skip_names is not None:\n    out_skip_names.add("prompt_token_ids")',
+            before="return max_length, skip_names, out_skip_names",
+        ),
+    ),
+    Hook(
+        "prompts/chat-flag",
+        "true adds the prompt's token IDs to choices, false omits them",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+            native="return_prompt_token_ids: bool = False",
+        ),
+        upstream=_UPSTREAM,
+    ),
+    # The prompt's IDs on each choice of a non-streaming response.
+    Hook(
+        "prompts/choice",
+        "hold the prompt's token IDs if the request asks for them",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None",
+        ),
+        since={
+            "0.5.13": absent("SGLang has the field"),
+        },
+        upstream=_UPSTREAM,
+    ),
+    Hook(
+        "prompts/choice-json",
+        "omit the added fields from the JSON if they are None",
+        Insert(
+            PROTOCOL,
+            "ChatCompletionResponseChoice._serialize",
+            "agentcore.prompts.drop_absent(data)",
+            before="return data",
+        ),
+        also=("CompletionResponseChoice._serialize",),
+    ),
+    # A token ID outside the vocabulary crashes the engine in the embedding lookup, from
+    # any endpoint. A stream is rejected before its status is sent.
+    Hook(
+        "prompts/check",
+        "reject token IDs beyond the vocabulary: they crash the engine",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            "agentcore.prompts.refuse(self, obj)",
+            before="obj.normalize_batch_and_arguments()",
+        ),
+    ),
+    Hook(
+        "prompts/check-completion",
+        "reject bad token IDs before a stream sends its status",
+        Insert(
+            SERVING_COMPLETIONS,
+            "OpenAIServingCompletion._validate_request",
+            "if isinstance(prompt, list) and not isinstance(prompt[0], str):\n"
+            "    return agentcore.prompts.check_prompt(\n"
+            '        self.tokenizer_manager, prompt, "prompt"\n'
+            "    )",
+            before="return None",
+        ),
+    ),
+    Hook(
+        "prompts/check-chat",
+        "reject bad input_ids before a stream sends its status",
+        absent("only tito adds input_ids, and checks them"),
+        since={
+            "0.5.13": Insert(
+                SERVING_CHAT,
+                "OpenAIServingChat._validate_request",
+                "agentcore_prompt_error = agentcore.prompts.check_chat(\n"
+                "    self.tokenizer_manager, request\n"
+                ")\n"
+                "if agentcore_prompt_error is not None:\n"
+                "    return agentcore_prompt_error",
+                before="return None",
+            ),
+        },
+    ),
+    Hook(
+        "prompts/check-generate",
+        "reject bad requests before a stream sends its status",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore_prompt_error = agentcore.prompts.check(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_prompt_error is not None:\n"
+            "    return _create_error_response(agentcore_prompt_error)",
+            before="if obj.stream: ...",
+        ),
+    ),
+)

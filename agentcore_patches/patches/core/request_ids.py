@@ -1,0 +1,216 @@
+"""Request IDs: an ID in use is rejected, and no two requests share one in the engine.
+
+0.5.8 and 0.5.9 serve two concurrent requests with the same `rid`, and mix up their
+tokens. Later releases reject the second request. But up to 0.5.21 they leak a part of a
+rejected batch, and release an ID before the engine does, so that the next request with
+this ID gets late outputs. On all releases, an abort ends every request whose ID starts
+with the given ID.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import Decorate, Insert, Replace
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
+    HTTP_SERVER,
+    SERVING_BASE,
+    SERVING_RESPONSES,
+    TOKENIZER_MANAGER,
+)
+
+_STATES_ARE_MADE_FIRST = absent("a request has its state before it is sent")
+
+_SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
+
+
+def _sent_to_scheduler(function: str, message: str) -> Replace:
+    """Return the edit that sends a message with the engine's IDs."""
+    sent = f"agentcore.request_ids.for_engine(self, {message})"
+    line = f"self.send_to_scheduler.send_pyobj({sent})"
+    # A method's body is indented by 8 of SGLang's 88 columns.
+    fits = len(line) <= 88 - 8
+    return Replace(
+        TOKENIZER_MANAGER,
+        f"TokenizerManager.{function}",
+        f"self.send_to_scheduler.send_pyobj({message})",
+        line if fits else f"self.send_to_scheduler.send_pyobj(\n    {sent}\n)",
+    )
+
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "request-ids/reserve",
+        "reject a rid in use: two requests would share one state",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            "agentcore.request_ids.reserve(self, obj)",
+            after="obj.normalize_batch_and_arguments()",
+        ),
+    ),
+    Hook(
+        "request-ids/release",
+        "release the rid once the request is over",
+        Decorate(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.generate_request",
+            "agentcore.request_ids.reserving",
+        ),
+    ),
+    Hook(
+        "request-ids/check-generate",
+        "reject a rid in use before a stream sends its status",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore_rid_error = agentcore.request_ids.check(\n"
+            "    _global_state.tokenizer_manager, obj\n"
+            ")\n"
+            "if agentcore_rid_error is not None:\n"
+            "    return _create_error_response(agentcore_rid_error)",
+            before="if obj.stream: ...",
+        ),
+    ),
+    Hook(
+        "request-ids/check-stream",
+        "reject a rid in use before a stream sends its status",
+        Insert(
+            SERVING_BASE,
+            "OpenAIServingBase.handle_request",
+            "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+            before="return await self._handle_streaming_request(...)",
+        ),
+        since={
+            "0.5.10": absent("a stream's first line is made before its status is sent"),
+        },
+    ),
+    Hook(
+        "request-ids/check-responses",
+        "reject a rid in use: it would overwrite another conversation",
+        Insert(
+            SERVING_RESPONSES,
+            "OpenAIServingResponses.create_responses",
+            "agentcore.request_ids.refuse(\n"
+            "    self.tokenizer_manager, adapted_request\n"
+            ")",
+            before="generator = self._generate_with_builtin_tools(...)",
+        ),
+    ),
+    Hook(
+        "request-ids/send",
+        "give the engine a unique rid that no other request ever had",
+        _sent_to_scheduler("_send_one_request", "tokenized_obj"),
+        since={
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Hook(
+        "request-ids/send-batch",
+        "give each request of the batch a unique rid in the engine",
+        _sent_to_scheduler("_send_batch_request", "batch_req"),
+        since={
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Hook(
+        "request-ids/abort",
+        "abort only this request: the engine matches rids by prefix",
+        _sent_to_scheduler("abort_request", "req"),
+        since={
+            "0.5.15": _SENT_IN_ONE_PLACE,
+        },
+    ),
+    Hook(
+        "request-ids/dispatch",
+        "replace each rid by a unique one on its way to the engine",
+        absent("requests and aborts are sent in three places"),
+        since={
+            "0.5.15": Replace(
+                TOKENIZER_MANAGER,
+                "TokenizerManager._dispatch_to_scheduler",
+                "sock_send(self.send_to_scheduler, obj)",
+                "sock_send(\n"
+                "    self.send_to_scheduler,\n"
+                "    agentcore.request_ids.for_engine(self, obj),\n"
+                ")",
+            ),
+        },
+    ),
+    Hook(
+        "request-ids/keep",
+        "record the engine's rid to recognize outputs of the request",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_one_request",
+            "agentcore.request_ids.keep(self, state, obj.rid)",
+            before="self.rid_to_state[obj.rid] = state",
+        ),
+        since={
+            "0.5.10": _STATES_ARE_MADE_FIRST,
+        },
+    ),
+    Hook(
+        "request-ids/keep-of-batch",
+        "record the engine's rid to recognize outputs of the request",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._send_batch_request",
+            "agentcore.request_ids.keep(self, state, tmp_obj.rid)",
+            before="self.rid_to_state[tmp_obj.rid] = state",
+        ),
+        since={
+            "0.5.10": _STATES_ARE_MADE_FIRST,
+        },
+    ),
+    Hook(
+        "request-ids/output",
+        "map rids back; a late output must not reach a reused rid",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            "agentcore.request_ids.from_engine(self, recv_obj)",
+        ),
+    ),
+    Hook(
+        "request-ids/aborted",
+        "map the rid back; a late abort must not end a reused rid",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_abort_req",
+            "agentcore.request_ids.abort_from_engine(self, recv_obj)",
+        ),
+    ),
+    Hook(
+        "request-ids/left",
+        "abort only this client's request: its rid may be reused by now",
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.create_abort_task",
+            "self.abort_request(obj.rid)",
+            "agentcore.request_ids.abort_own(self, obj.rid, obj)",
+        ),
+        since={
+            "0.5.20": absent("one statement aborts requests and batches"),
+        },
+    ),
+    Hook(
+        "request-ids/left-batch",
+        "abort only this client's batch: its rids may be reused by now",
+        Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.create_abort_task",
+            "self.abort_request(rid)",
+            "agentcore.request_ids.abort_own(self, rid, obj)",
+        ),
+    ),
+    Hook(
+        "request-ids/session",
+        "find the earlier turn that the client names by its own rid",
+        Insert(
+            "$session_controller",
+            "Session.create_req",
+            "agentcore.request_ids.find_turn(session_params, self.req_nodes)",
+            after="session_params = req.session_params",
+        ),
+    ),
+)

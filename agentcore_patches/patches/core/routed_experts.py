@@ -1,0 +1,116 @@
+"""Routed experts of each token.
+
+The engine has the experts of each choice, but stock responses contain only those of the
+first choice. Up to 0.5.11, the start is ignored.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import (
+    AddField,
+    Insert,
+    RefuseField,
+)
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import (
+    PROTOCOL,
+    SERVING_CHAT,
+    SERVING_COMPLETIONS,
+    TOKENIZER_MANAGER,
+)
+
+_CHAT = "OpenAIServingChat"
+_COMPLETION = "OpenAIServingCompletion"
+_UPSTREAM = "routed_experts_start_len, 0.5.12"
+_CHOICE = (
+    "routed_experts: Optional[str] = None\n"
+    "routed_experts_start_len: Optional[int] = None"
+)
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "routed-experts/take",
+        "cut the experts to the requested start, and report the start",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._handle_batch_output",
+            'if "routed_experts" in meta_info:\n'
+            "    agentcore.routed_experts.take(self, state, meta_info)",
+            after='if getattr(recv_obj, "routed_experts", None): ...',
+        ),
+    ),
+    Hook(
+        "routed-experts/request",
+        "return the routed experts of each token",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_routed_experts: Optional[bool] = None",
+        ),
+        since={
+            "0.5.9": absent("SGLang has the field"),
+        },
+        upstream="PR 17434",
+        also=("CompletionRequest",),
+    ),
+    Hook(
+        "routed-experts/start",
+        "return experts from this token on; null counts as 0",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "routed_experts_start_len: agentcore.routed_experts.StartLen = 0",
+            native="routed_experts_start_len: int = 0",
+        ),
+        upstream=_UPSTREAM,
+        also=("CompletionRequest",),
+    ),
+    Hook(
+        "routed-experts/ask-in-chat",
+        "reject a start beyond the prompt before a stream begins",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "agentcore.routed_experts.ask(self, request, adapted_request)",
+            before="return adapted_request, request",
+        ),
+        upstream=_UPSTREAM,
+    ),
+    Hook(
+        "routed-experts/ask-in-completions",
+        "reject a start beyond the prompt before a stream begins",
+        Insert(
+            SERVING_COMPLETIONS,
+            f"{_COMPLETION}._convert_to_internal_request",
+            "agentcore.routed_experts.ask(self, request, adapted_request)",
+            before="return adapted_request, request",
+        ),
+        upstream=_UPSTREAM,
+    ),
+    Hook(
+        "routed-experts/format",
+        "return experts as npy of a smaller type than int32",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            'routed_experts_format: Optional[Literal["npy"]] = None',
+        ),
+        also=("CompletionRequest",),
+    ),
+    Hook(
+        "routed-experts/choice",
+        "hold the routed experts of this choice",
+        AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
+        also=("CompletionResponseChoice",),
+    ),
+    Hook(
+        "routed-experts/no-field-of-ours",
+        "the patch writes this field itself; lines would have it twice",
+        RefuseField(
+            PROTOCOL,
+            "ChatCompletionResponseStreamChoice",
+            ("routed_experts", "routed_experts_start_len"),
+        ),
+        also=("CompletionResponseStreamChoice",),
+    ),
+)

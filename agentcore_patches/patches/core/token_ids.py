@@ -1,0 +1,146 @@
+"""Prompt and completion token IDs in chat, one logprob each, streaming or not.
+
+Without streaming, the engine returns everything, and only the protocol lacks the
+fields. In streams, SGLang drops the logprobs of every token whose text is held back. A
+trace keeps token IDs and logprobs until the next line of their choice is sent.
+"""
+
+from __future__ import annotations
+
+from agentcore_patches.edits import AddField, AddKeyword, AddMethod, Insert, Replace
+from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
+
+_CHAT = "OpenAIServingChat"
+_UPSTREAM = "PR 30917, 0.5.17, for non-streaming responses"
+
+_GIVE_IDS = AddKeyword(
+    SERVING_CHAT,
+    f"{_CHAT}._build_chat_response",
+    "ChatCompletionResponseChoice",
+    "token_ids=agentcore.traces.get_token_ids(request, ret_item)",
+)
+
+HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "token-ids/request",
+        "return token IDs unless this is false",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
+        upstream=f"{_UPSTREAM}; PR 37365, open, for streams",
+    ),
+    Hook(
+        "token-ids/choice",
+        "hold the token IDs generated for this choice",
+        # Only SGLang 0.5.17 has the field; `list` distinguishes this declaration.
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "token_ids: Optional[list[int]] = None",
+            native="token_ids: Optional[List[int]] = None",
+        ),
+        upstream="PR 30917, 0.5.17; called response_token_ids from 0.5.18 on",
+    ),
+    Hook(
+        "token-ids/prompt",
+        "hold the token IDs that the engine prefilled",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponse",
+            "prompt_token_ids: Optional[List[int]] = None",
+        ),
+    ),
+    Hook(
+        "token-ids/prompt-json",
+        "omit the added fields from the JSON if they are None",
+        AddMethod(
+            PROTOCOL,
+            "ChatCompletionResponse",
+            '@model_serializer(mode="wrap")\n'
+            "def _serialize(self, handler):\n"
+            "    return agentcore.prompts.drop_none(\n"
+            '        handler(self), "prompt_token_ids", "weight_version"\n'
+            "    )",
+        ),
+        since={
+            "0.5.9": Insert(
+                PROTOCOL,
+                "ChatCompletionResponse._serialize",
+                "agentcore.prompts.drop_none("
+                'data, "prompt_token_ids", "weight_version")',
+                before="return data",
+            ),
+        },
+    ),
+    Hook(
+        "token-ids/ask-engine",
+        "ask the engine for prompt IDs, and for logprobs without text",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._convert_to_internal_request",
+            "if request.return_token_ids is not False:\n"
+            "    adapted_request.return_prompt_token_ids = True\n"
+            "if request.return_tokens_as_token_ids:\n"
+            "    adapted_request.return_text_in_logprobs = False",
+            before="return adapted_request, request",
+        ),
+    ),
+    Hook(
+        "token-ids/stream-is-no-error",
+        "allow return_token_ids while streaming: chunks carry the IDs",
+        absent("SGLang has no return_token_ids to reject"),
+        since={
+            "0.5.17": Replace(
+                SERVING_CHAT,
+                f"{_CHAT}._convert_to_internal_request",
+                "raise ValueError(\n"
+                '    "return_token_ids is not supported with streaming on "\n'
+                '    "/v1/chat/completions. Please set stream=false when using "\n'
+                '    "return_token_ids=true."\n'
+                ")",
+                "pass",
+            ),
+        },
+        upstream="PR 37365, open",
+    ),
+    Hook(
+        "token-ids/whole-ids",
+        "return token IDs unless the request says false",
+        _GIVE_IDS,
+        since={
+            "0.5.17": Replace(
+                SERVING_CHAT,
+                f"{_CHAT}._build_chat_response",
+                "choice_token_ids = "
+                'ret_item["output_ids"] if request.return_token_ids else None',
+                "choice_token_ids = agentcore.traces.get_token_ids(request, ret_item)",
+            ),
+            "0.5.18": _GIVE_IDS,
+        },
+        upstream="PR 30917, 0.5.17; called response_token_ids from 0.5.18 on",
+    ),
+    Hook(
+        "token-ids/whole",
+        "add the fields of a choice that the request asks for",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._build_chat_response",
+            "agentcore.traces.add_to_chat_choice(self, choice_data, request, ret_item)",
+            before="choices.append(choice_data)",
+        ),
+    ),
+    Hook(
+        "token-ids/whole-prompt",
+        "return the prompt's token IDs unless the request says false",
+        AddKeyword(
+            SERVING_CHAT,
+            f"{_CHAT}._build_chat_response",
+            "ChatCompletionResponse",
+            "prompt_token_ids=agentcore.traces.get_prompt_token_ids(request, ret[0])",
+        ),
+    ),
+)
