@@ -1,7 +1,7 @@
-"""Shared fixtures: an interpreter with SGLang, the model, copies, the summary.
+"""Shared fixtures: an interpreter with SGLang, the model, copies of its package.
 
 Several processes may run the suite (pytest-xdist). Tests that share a server run in one
-process, and the tests' counters are added up over all processes.
+process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -145,43 +144,10 @@ def _is_thorough(item: pytest.Item) -> bool:
     return any(chosen[name] not in quick[name] for name in quick.keys() & chosen)
 
 
-class Summary:
-    """Print the tests' counters at the end of a run."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "teardown":
-            for name, value in report.user_properties:
-                if name == "counted":
-                    assert isinstance(value, tuple)
-                    section, counts = value
-                    self.counts[section].update(counts)
-
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter
-    ) -> None:
-        for section, counts in self.counts.items():
-            terminalreporter.section(section)
-            for what, number in sorted(counts.items()):
-                terminalreporter.write_line(f"{number:6} {what}")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     # Background processes of a script ignore Ctrl-C, and so would the commands
     # that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.pluginmanager.register(Summary())
-
-
-@pytest.fixture
-def count(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
-    """Counters over the whole run, by name."""
-    counts: Counter[str] = Counter()
-    yield counts
-    module = request.path.stem.removeprefix("test_").replace("_", " ")
-    request.node.user_properties.append(("counted", (module, dict(counts))))
 
 
 @pytest.fixture(scope="session")

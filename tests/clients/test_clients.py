@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,40 +69,33 @@ def _sent(server: Server, **asked: Any) -> Trace:
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
 def test_a_client_gets_what_the_page_promises(
-    server: Server, ask_by: Ask, requirement: str, count: Counter[str]
+    server: Server, ask_by: Ask, requirement: str
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
     client = requirement.replace("==", " ")
-    measured = _rows(client, read, server, count)
+    measured = _rows(read, server)
     assert measured == _table(client)
 
 
-def test_answers_pass_the_router(
-    server: Server, ask_by: Ask, router: str, count: Counter[str]
-) -> None:
+def test_answers_pass_the_router(server: Server, ask_by: Ask, router: str) -> None:
     read = ask_by("openai==2.54.0", "openai_sdk", base_url=router, completions=False)
     client = "openai 2.54.0, sglang-router 0.3.2 between"
-    measured = _rows(client, read, server, count)
+    measured = _rows(read, server)
     assert measured == _table(client)
 
 
 def test_a_client_that_requests_no_fields_gets_the_server_defaults(
-    server: Server, defaulting: Server, ask_by: Ask, count: Counter[str]
+    server: Server, defaulting: Server, ask_by: Ask
 ) -> None:
     read = ask_by(
-        "anthropic==2.12.0",
-        "anthropic_sdk",
-        base_url=defaulting.base_url,
-        asks=False,
+        "anthropic==2.12.0", "anthropic_sdk", base_url=defaulting.base_url, asks=False
     )
     client = "anthropic 2.12.0, AGENTCORE_DEFAULTS=return_token_ids"
-    measured = _rows(client, read, server, count)
+    measured = _rows(read, server)
     assert measured == _table(client)
 
 
-def _rows(
-    client: str, read: dict[str, dict[str, Any]], server: Server, count: Counter[str]
-) -> list[Row]:
+def _rows(read: dict[str, dict[str, Any]], server: Server) -> list[Row]:
     """Return a row for each kind of request."""
     usual = _sent(server)
     rows = []
@@ -112,8 +104,6 @@ def _rows(
         rows.append(
             (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
         )
-    for row in rows:
-        count[" | ".join((client, *row))] += 1
     return rows
 
 

@@ -130,9 +130,7 @@ def test_the_state_folder_has_the_packages_group_and_is_not_world_writable(
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o775, GROUP)
 
 
-def test_a_default_acl_of_the_folder_is_not_copied_to_files(
-    package: Path,
-) -> None:
+def test_a_default_acl_of_the_folder_is_not_copied_to_files(package: Path) -> None:
     # Version 2; owner rwx, user 7 rw, group r, mask rw, others r.
     rights = [(1, 7, -1), (2, 6, 7), (4, 4, -1), (16, 6, -1), (32, 4, -1)]
     packed = struct.pack("<I", 2) + b"".join(
@@ -174,9 +172,7 @@ def test_a_lock_timeout_that_is_not_a_number_is_refused(run: Run) -> None:
         assert ran.code == 2 and "not a number" in ran.err
 
 
-def test_a_lock_file_that_keeps_changing_its_inode_times_out(
-    install: Install,
-) -> None:
+def test_a_lock_file_that_keeps_changing_its_inode_times_out(install: Install) -> None:
     """Some network file systems return another inode at each stat."""
     opened = list(Path("/proc/self/fd").iterdir())
     with (

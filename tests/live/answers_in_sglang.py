@@ -217,9 +217,7 @@ def fork_cases() -> Iterator[Case]:
 
 def become(old: str, new: str) -> None:
     """Replace a class of the protocol in all of SGLang's modules."""
-    from sglang.srt.entrypoints.openai import (
-        protocol,
-    )
+    from sglang.srt.entrypoints.openai import protocol
 
     assert protocol.__file__
     source = Path(protocol.__file__).read_text()

@@ -113,10 +113,7 @@ def assert_continues(family: Family) -> None:
     chat, made = endpoint(family), tokenizer(family)
     stops = set(made.convert_tokens_to_ids(list(family.stop_tokens)))
     slowly = mock.patch.object(Template, "text", return_value=None)
-    messages: list[Message] = [
-        {"role": "system", "content": "Be brief."},
-        USER,
-    ]
+    messages: list[Message] = [{"role": "system", "content": "Be brief."}, USER]
     prompt, _ = prompt_of(chat, family, messages)
     for turn in range(8):
         answer = answer_of(family, turn)

@@ -12,14 +12,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import (
-    COMPLETIONS,
-    Json,
-    answers,
-    post,
-    refused,
-    stream,
-)
+from tests.helpers.endpoints import COMPLETIONS, Json, answers, post, refused, stream
 from tests.helpers.servers import held_requests, in_one_mode
 
 
@@ -49,11 +42,7 @@ REQUESTS: dict[str, Json] = {
         "max_tokens": 20,
     },
     "echo": {"prompt": [templated("plain"), LONG], "echo": True, "max_tokens": 30},
-    "echo with logprobs": {
-        "prompt": templated("emoji"),
-        "echo": True,
-        "logprobs": 2,
-    },
+    "echo with logprobs": {"prompt": templated("emoji"), "echo": True, "logprobs": 2},
     "echo with logprobs: 0": {
         "prompt": [templated("emoji"), LONG],
         "echo": True,

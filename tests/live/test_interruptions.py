@@ -14,13 +14,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
-from tests.helpers.asking import (
-    CASES,
-    Case,
-    ask,
-    assert_equal,
-    assert_whole,
-)
+from tests.helpers.asking import CASES, Case, ask, assert_equal, assert_whole
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until

@@ -38,10 +38,7 @@ WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     # In rare cases, SGLang's own check of an idle KV cache then crashes the server.
     "retracted": (
         ("--chunked-prefill-size", "64"),
-        {
-            "SGLANG_TEST_RETRACT": "1",
-            "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "0",
-        },
+        {"SGLANG_TEST_RETRACT": "1", "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "0"},
     ),
     # The KV cache holds about six of the requests at their full length.
     "small-cache": (("--stream-output", "--max-total-tokens", "1600"), {}),

@@ -110,9 +110,7 @@ def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:
     assert sorted(told) == list(enumerate(prompts))
 
 
-def test_prompt_ids_are_refused_in_a_session(
-    server: Server,
-) -> None:
+def test_prompt_ids_are_refused_in_a_session(server: Server) -> None:
     session = send(server, "/open_session", capacity_of_str_len=1000).json()
     for stream in (False, True):
         refused = generate(

@@ -178,9 +178,7 @@ def test_a_batch_with_an_id_in_use_runs_nothing(
 
 @one_worker
 @pytest.mark.usefixtures("slow_engine")
-def test_the_id_of_several_samples_is_in_use_until_all_finish(
-    server: Server,
-) -> None:
+def test_the_id_of_several_samples_is_in_use_until_all_finish(server: Server) -> None:
     body = {**body_of(CHAT, rid="samples", n=2), "max_tokens": 100}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, server, CHAT, **body)

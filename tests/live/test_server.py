@@ -77,11 +77,7 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_serves_the_script_and_leaves_nothing(
-    options: ServerOptions,
-    fork_server: ForkServer,
-    temp: Path,
-    way: str,
-    release: str,
+    options: ServerOptions, fork_server: ForkServer, temp: Path, way: str, release: str
 ) -> None:
     args = options.args + arguments_of(release, WAYS[way])
     options = replace(options, args=args, mirror_sampler=True)

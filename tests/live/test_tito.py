@@ -23,8 +23,7 @@ DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["plain", "two tool calls", "tool call required", "a stop string", "n = 2"],
+    "name", ["plain", "two tool calls", "tool call required", "a stop string", "n = 2"]
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_prompt_sent_back_as_ids_gives_the_same(

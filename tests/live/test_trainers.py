@@ -10,14 +10,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, ask
-from tests.helpers.endpoints import (
-    CHAT,
-    COMPLETIONS,
-    Json,
-    answers,
-    ids_in,
-    post,
-)
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, answers, ids_in, post
 
 
 def chat(name: str, **more: Any) -> Json:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -388,22 +387,17 @@ _NAMED = re.compile(r"srt/agentcore/\w+\.py|\([\w-]+/[\w-]+\)")
 def test_a_mutant_is_refused_or_harmless(
     version: str,
     part: int,
-    count: Counter[str],
     planned_once: Callable[[], None],
 ) -> None:
     of = release(version, planned_once)
     survivors = []
     for mutant in of.mutants()[part::N_PARTS]:
-        kind, _, _ = mutant.what.partition(" ")
         said = of.refusal(mutant)
-        if said is None and mutant.harmless:
-            count[f"{kind}: harmless, {mutant.harmless}"] += 1
-        elif said is None:
+        if said is None and not mutant.harmless:
             survivors.append(mutant.what)
-        else:
+        elif said is not None:
             # A landing module, or a hook of the patches by its name.
             assert _NAMED.search(said), (mutant.what, said)
-            count[f"{kind}: refused"] += 1
     assert not survivors
 
 
