@@ -162,6 +162,11 @@ def output(**values: Any) -> Any:
 
 
 STOP = {"type": "stop", "matched": 2}
+WAYS = [
+    (stream, stream_output)
+    for stream in (False, True)
+    for stream_output in (False, True)
+]
 STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
 IDS = [i for step in STEPS for i in step]
 
@@ -189,7 +194,7 @@ def in_turns(engine: Engine, tokenized: Any) -> None:
     engine.turns = asyncio.ensure_future(turns())  # type: ignore[attr-defined]
 
 
-def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
+def contents(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
     """Return IDs, logprobs and errors of a response; check their counts per chunk."""
     ids: list[int] = []
     logprobs: list[float] = []
@@ -211,12 +216,11 @@ def told(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str
 def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
     wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
     for script in (in_steps, in_turns):
-        for stream_output in (False, True):
-            for stream in (False, True):
-                engine = Engine(script, stream_output=stream_output)
-                events = engine.ask(stream=stream, logprobs=True)
-                assert told(events) == wanted, (script, stream_output, stream)
-                assert engine.manager.rid_to_state == {}
+        for stream, stream_output in WAYS:
+            engine = Engine(script, stream_output=stream_output)
+            events = engine.ask(stream=stream, logprobs=True)
+            assert contents(events) == wanted, (script, stream_output, stream)
+            assert engine.manager.rid_to_state == {}
 
 
 def no_logprobs(engine: Engine, tokenized: Any) -> None:
@@ -266,22 +270,14 @@ def test_no_more_lists_of_a_prompt_are_held_than_by_stock_after_it_is_sent() -> 
 def test_missing_logprobs_are_an_error() -> None:
     for stream in (False, True):
         engine = Engine(no_logprobs)
-        ids, _, [error] = told(engine.ask(stream=stream, logprobs=True))
+        ids, _, [error] = contents(engine.ask(stream=stream, logprobs=True))
         assert "The engine gave 1 logprobs for" in error
         assert ids == []
-        assert told(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
-
-
-def test_missing_logprobs_of_a_completion_with_token_ids_are_an_error() -> None:
-    for stream in (False, True):
+        assert contents(Engine(no_logprobs).ask(stream=stream))[0] == [11, 12, 13]
         asked = {"stream": stream, "return_token_ids": True}
-        *_, error = events = Engine(no_logprobs).complete(**asked)
-        assert "The engine gave 1 logprobs for" in str(error), (stream, events)
-        [refused] = Engine(in_steps, dllm_algorithm="X").complete(**asked)
-        assert refused["code"] == 400
-        assert "logprobs are not supported" in refused["message"]
-        as_vanilla = Engine(no_logprobs).complete(stream=stream)
-        assert "error" not in str(as_vanilla)
+        *_, last = Engine(no_logprobs).complete(**asked)
+        assert "The engine gave 1 logprobs for" in str(last), stream
+        assert "error" not in str(Engine(no_logprobs).complete(stream=stream))
 
 
 def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
@@ -311,7 +307,7 @@ def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
             setattr(Trace, name, original)
 
 
-def test_a_server_without_logprobs_rejects_chat_before_generating() -> None:
+def test_a_server_without_logprobs_rejects_them_before_generating() -> None:
     from sglang.srt.agentcore import release
 
     servers = [{"dllm_algorithm": "LowConfidence"}]
@@ -320,26 +316,22 @@ def test_a_server_without_logprobs_rejects_chat_before_generating() -> None:
     for args in servers:
         for stream in (False, True):
             engine = Engine(in_steps, **args)
-            [refused] = engine.ask(stream=stream, logprobs=True)
-            assert refused["code"] == 400
-            assert "logprobs are not supported" in refused["message"]
-            assert engine.sent == []
-
-
-def test_a_server_without_logprobs_rejects_generate_before_generating() -> None:
-    for asked, status in ((True, 400), ([False, True], 400), (False, 200)):
-        for stream in (False, True):
-            engine = Engine(in_steps, dllm_algorithm="LowConfidence")
-            prompt: Any = [PROMPT] * 2 if isinstance(asked, list) else PROMPT
-            answer = engine.generate(
-                input_ids=prompt, return_logprob=asked, stream=stream
-            )
-            if status == 400:
+            for [refused] in (
+                engine.ask(stream=stream, logprobs=True),
+                engine.complete(stream=stream, return_token_ids=True),
+            ):
+                assert refused["code"] == 400
+                assert "logprobs are not supported" in refused["message"]
+            for wanted in (True, [False, True]):
+                prompt: Any = [PROMPT] * 2 if isinstance(wanted, list) else PROMPT
+                answer = engine.generate(
+                    input_ids=prompt, return_logprob=wanted, stream=stream
+                )
                 assert answer.status_code == 400
                 assert b"logprobs are not supported" in answer.body
-                assert engine.sent == []
-            else:
-                assert getattr(answer, "status_code", 200) == 200
+            assert engine.sent == []
+            answer = engine.generate(input_ids=PROMPT, stream=stream)
+            assert getattr(answer, "status_code", 200) == 200
 
 
 def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> None:
@@ -349,37 +341,27 @@ def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> No
     def one(engine: Engine, tokenized: Any) -> None:
         engine.deliver(tokenized.rid, [11])
 
-    async def read() -> list[Any]:
+    async def read(is_read: bool) -> list[Any]:
         engine = Engine(one)
         obj = GenerateReqInput(
             input_ids=PROMPT, image_data="-", stream=True, return_logprob=True
         )
         assert await images.start_stream(engine.manager, obj, engine._raw()) is None
+        if not is_read:
+            # It does not block a weight update.
+            await engine.manager.create_abort_task(obj)()
+            async with engine.manager.model_update_lock.writer_lock:
+                return []
         engine.deliver(obj.rid, [12], finish=STOP)
-        outputs = engine.manager.generate_request(obj, engine._raw())
-        told = [
+        found = [
             (output["output_ids"], len(output["meta_info"]["output_token_logprobs"]))
-            async for output in outputs
+            async for output in engine.manager.generate_request(obj, engine._raw())
         ]
         assert images.started(obj) is None
-        return told
+        return found
 
-    assert asyncio.run(asyncio.wait_for(read(), 10)) == [([11], 1), ([11, 12], 2)]
-
-
-def test_an_unread_started_stream_does_not_block_a_weight_update() -> None:
-    from sglang.srt.agentcore import images
-    from sglang.srt.managers.io_struct import GenerateReqInput
-
-    async def left() -> None:
-        engine = Engine(in_steps)
-        obj = GenerateReqInput(input_ids=PROMPT, image_data="-", stream=True)
-        assert await images.start_stream(engine.manager, obj, engine._raw()) is None
-        await engine.manager.create_abort_task(obj)()
-        async with engine.manager.model_update_lock.writer_lock:
-            pass
-
-    asyncio.run(asyncio.wait_for(left(), 10))
+    for is_read, outputs in ((True, [([11], 1), ([11, 12], 2)]), (False, [])):
+        assert asyncio.run(asyncio.wait_for(read(is_read), 10)) == outputs
 
 
 def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
@@ -389,13 +371,12 @@ def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
         engine.deliver(tokenized.rid, [13])  # The output was still in the detokenizer.
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
 
-    for stream_output in (False, True):
-        for stream in (False, True):
-            engine = Engine(overtaken, stream_output=stream_output)
-            events = engine.ask(stream=stream, logprobs=True)
-            assert told(events) == ([11, 12], [-0.0, -0.01], [])
-            assert events[-1]["choices"][0]["finish_reason"] == "abort"
-            assert engine.manager.rid_to_state == {}
+    for stream, stream_output in WAYS:
+        engine = Engine(overtaken, stream_output=stream_output)
+        events = engine.ask(stream=stream, logprobs=True)
+        assert contents(events) == ([11, 12], [-0.0, -0.01], [])
+        assert events[-1]["choices"][0]["finish_reason"] == "abort"
+        assert engine.manager.rid_to_state == {}
 
 
 def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
@@ -451,7 +432,7 @@ def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
 
     for stream in (False, True):
         events = Engine(longer).ask(stream=stream)
-        assert told(events)[0] == [11]
+        assert contents(events)[0] == [11]
         assert not any("prompt_token_ids" in event for event in events)
 
 
@@ -521,11 +502,11 @@ def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
                 request = GenerateReqInput(
                     **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
                 )
-                taken = asyncio.run(sent(request, ids, batch_encode))
-                assert taken == [one for one in ids for _ in range(n)], (prompt, n)
+                found = asyncio.run(prompts_of(request, ids, batch_encode))
+                assert found == [one for one in ids for _ in range(n)], (prompt, n)
 
 
-async def sent(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
+async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     """Send a batch; return the prompts in the states of its requests."""
     from sglang.srt.agentcore import prompts
 

@@ -85,43 +85,32 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
     assert choice.token_ids == wanted.completions[0].token_ids
 
 
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
 def test_a_pause_reaches_both_workers_or_is_refused(
     server: Server, release: str
 ) -> None:
-    if is_between(release, "0.5.12", ""):
-        assert pause(server, "in_place").status_code == 200
-        assert send(server, "/continue_generation").status_code == 200
-    else:
+    if not is_between(release, "0.5.12", ""):
         for answer in (pause(server, "in_place"), send(server, "/continue_generation")):
             assert answer.status_code == 400
             assert "--tokenizer-worker-num" in answer.json()["message"]
-    assert ask(server, CASES["plain"]).completions
-
-
-@pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("mode", ["two-workers"], indirect=True, scope="session")
-def test_an_abort_with_two_workers_ends_paused_requests(
-    server: Server, release: str
-) -> None:
-    if not is_between(release, "0.5.12", ""):
-        pytest.skip("a pause is refused")
+        assert ask(server, CASES["plain"]).completions
+        return
     # Enough requests for either worker to hold one, and short enough for the
     # engine's memory to hold all: it makes others wait until one finishes.
     rids = [f"paused-{number}" for number in range(8)]
+    body = {"stream": True, "max_tokens": 1500}
     running = [
-        in_background(
-            partial(ask, server, ENDLESS, rid=rid, stream=True, max_tokens=1500)
-        )
-        for rid in rids
+        in_background(partial(ask, server, ENDLESS, rid=rid, **body)) for rid in rids
     ]
     wait_for_tokens(server, *rids)
     assert pause(server, "in_place").status_code == 200
     assert pause(server, "abort").status_code == 200
     assert send(server, "/continue_generation").status_code == 200
-    for answer in running:
-        assert_whole(answer())
-        assert answer().completions[0].finish_reason == "abort"
+    for finish in running:
+        assert_whole(finish())
+        assert finish().completions[0].finish_reason == "abort"
+    assert ask(server, CASES["plain"]).completions
 
 
 @pytest.mark.usefixtures("slow_engine")

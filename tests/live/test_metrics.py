@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import body, ids_of, message_of
+from tests.helpers.conversing import body, ids_of, message_of, prefix_of
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
@@ -33,13 +34,10 @@ from tests.helpers.servers import Launch, Trees, held
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
-METRICS = ("--enable-metrics",)
-WORKERS = ("--tokenizer-worker-num", "2")
 RUNNING = 3
 """Number of requests that the server runs at a time; others wait."""
 
 USER = {"role": "user", "content": "Say hello."}
-SAID = line("plain").messages
 SHORT = {"temperature": 0, "max_tokens": 4}
 LONG: dict[str, Any] = {
     "messages": line("long").messages,
@@ -52,22 +50,24 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 Series = dict[tuple[str, ...], float]
 
+# With a conversation memory, or with several tokenizer workers.
+SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
+    "memory": (("--max-running-requests", str(RUNNING)), {PREFIX_CACHE: "1"}),
+    "workers": (("--tokenizer-worker-num", "2"), {}),
+}
 
-@pytest.fixture(scope="module")
-def counting(trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A server with metrics and a conversation memory."""
-    running_ones = ("--max-running-requests", str(RUNNING))
-    with launch(
-        trees.patched, *METRICS, *running_ones, env={PREFIX_CACHE: "1"}
-    ) as running:
+
+@pytest.fixture(scope="module", params=SERVERS)
+def counting(
+    trees: Trees, launch: Launch, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    """A server with metrics."""
+    args, env = SERVERS[request.param]
+    with launch(trees.patched, "--enable-metrics", *args, env=env) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def workers(trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A server with metrics and two tokenizer workers."""
-    with launch(trees.patched, *METRICS, *WORKERS) as running:
-        yield running
+with_memory = pytest.mark.parametrize("counting", ["memory"], indirect=True)
 
 
 def scrape(server: Server) -> str:
@@ -82,36 +82,40 @@ def series(server: Server) -> Series:
     found: Series = {}
     labels = {metric.name: metric.labels for metric in metrics.METRICS}
     for name, text, value in _SAMPLE.findall(scrape(server)):
-        said = dict(_LABEL.findall(text))
-        assert said.keys() == labels[name].keys(), "no label of another kind"
-        key = (name, *(said[label] for label in labels[name]))
+        values = dict(_LABEL.findall(text))
+        assert values.keys() == labels[name].keys(), "no label of another kind"
+        key = (name, *(values[label] for label in labels[name]))
         assert key not in found, "each series is listed once"
         found[key] = float(value)
     return found
 
 
-@contextmanager
-def counted(server: Server, expected: dict[tuple[str, ...], int]) -> Iterator[None]:
-    """Check that the block increases exactly these counters by these amounts."""
-    before = series(server)
-    yield
-
-    def increases() -> dict[tuple[str, ...], float]:
-        return {
-            key: value - before[key]
+def totals(server: Server) -> Counter[tuple[str, ...]]:
+    """Return the values of the counters that are not zero."""
+    return Counter(
+        {
+            key: int(value)
             for key, value in series(server).items()
-            if key[0].endswith("_total") and value != before[key]
+            if key[0].endswith("_total") and value
         }
+    )
 
-    def missing() -> bool:
-        found = increases()
-        return any(found.get(key, 0) < value for key, value in expected.items())
 
+@contextmanager
+def counted(
+    server: Server, expected: Mapping[tuple[str, ...], int]
+) -> Iterator[Counter[tuple[str, ...]]]:
+    """Check that the block increases exactly these counters by these amounts.
+
+    It may add to what is expected.
+    """
+    before, wanted = totals(server), Counter(expected)
+    yield wanted
     # A client gets a stream's last line before the server counts it.
     deadline = time.monotonic() + 10
-    while missing() and time.monotonic() < deadline:
+    while wanted - (totals(server) - before) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert increases() == expected
+    assert totals(server) - before == wanted
 
 
 def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
@@ -120,15 +124,12 @@ def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
         CHAT: {"messages": [USER], **SHORT},
         COMPLETIONS: {"prompt": "Once", **SHORT},
         MESSAGES: {"messages": [USER], **SHORT},
-        RESPONSES: {
-            "model": Subject(server.base_url).served_model(),
-            "input": "Hello",
-            "temperature": 0,
-            "max_output_tokens": 4,
-        },
+        RESPONSES: {"input": "Hello", "temperature": 0, "max_output_tokens": 4},
     }[path]
+    if path == RESPONSES:
+        asked["model"] = Subject(server.base_url).served_model()
     events = answers(server, path, streaming, **asked, **more)
-    assert not any("error" in event for event in events if event.get("error"))
+    assert not any(event.get("error") for event in events)
 
 
 def endpoints(release: str) -> dict[str, str]:
@@ -141,6 +142,7 @@ def endpoints(release: str) -> dict[str, str]:
     return found
 
 
+@with_memory
 def test_every_series_starts_at_zero(counting: Server) -> None:
     expected = {
         (metric.name, *values)
@@ -153,18 +155,13 @@ def test_every_series_starts_at_zero(counting: Server) -> None:
     assert "# HELP agentcore_traced_answers_total Finished answers" in scrape(counting)
 
 
-@pytest.mark.parametrize("where", ["counting", "workers"])
 def test_traced_answers_are_counted_by_endpoint_and_mode(
-    where: str, request: pytest.FixtureRequest, release: str
+    counting: Server, release: str
 ) -> None:
-    server: Server = request.getfixturevalue(where)
+    server = counting
     found = endpoints(release)
-    expected: dict[tuple[str, ...], int] = {
-        (metrics.TRACED_ANSWERS, name, mode): 3
-        for name in found
-        for mode in ("streamed", "whole")
-    }
-    with counted(server, expected):
+    keys = itertools.product([metrics.TRACED_ANSWERS], found, ["streamed", "whole"])
+    with counted(server, dict.fromkeys(keys, 3)):
         for path in found.values():
             for streaming in (False, True):
                 # Connections are not reused, so that both workers answer.
@@ -173,40 +170,9 @@ def test_traced_answers_are_counted_by_endpoint_and_mode(
                 answered(server, path, streaming, return_token_ids=False)
 
 
+@with_memory
 def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) -> None:
-    url = counting.base_url
-
-    def next_turn(first: client.Answer, stream: bool = False, **more: Any) -> Any:
-        said = [USER, message_of(first.completions[0]), USER]
-        answer = client.ask(url, **body(**{"messages": said, "stream": stream, **more}))
-        [prefix] = [
-            event["metadata"]["prefix"]
-            for event in answer.events
-            if "prefix" in (event.get("metadata") or {})
-        ]
-        return prefix
-
-    def turn(*key: str) -> tuple[str, ...]:
-        return (metrics.PREFIX_TURNS, *key)
-
-    first = client.ask(url, **body([USER]))
-    bytes_before = series(counting)[(metrics.MEMORY_BYTES,)]
-    entries_before = series(counting)[(metrics.MEMORY_ENTRIES,)]
-    tokens: Counter[tuple[str, ...]] = Counter()
-    turns = {
-        turn("request", "continued"): 1,
-        turn("message", "continued"): 1,
-        turn("server", "continued"): 2,
-        turn("server", "missed"): 3,
-        turn("request", "refused"): 1,
-        turn("message", "refused"): 1,
-        (metrics.REFUSED_PROMPTS, "prefix"): 2,
-        (metrics.MEMORY_MISSES, "system"): 1,
-        (metrics.MEMORY_MISSES, "tools"): 1,
-        (metrics.MEMORY_MISSES, "message"): 1,
-        (metrics.TRACED_ANSWERS, "chat", "whole"): 5,
-        (metrics.TRACED_ANSWERS, "chat", "streamed"): 2,
-    }
+    first = client.ask(counting.base_url, **body([USER]))
     message = message_of(first.completions[0])
     with_ids = {
         **message,
@@ -215,43 +181,54 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
     }
     system = {"role": "system", "content": "Be brief."}
     other = {"role": "user", "content": "Say something else."}
+    turns = [USER, message, USER]
+
+    def prefix_of_turn(messages: list[Any], **more: Any) -> Any:
+        return prefix_of(client.ask(counting.base_url, **body(messages, **more)))
+
     before = series(counting)
-    made = [
-        next_turn(first, required_prefix_token_ids=ids_of(first)),
-        next_turn(first, messages=[USER, with_ids, USER]),
-        next_turn(first),
-        next_turn(first, stream=True),
-    ]
-    for prefix in made:
-        for name, field in (
-            (metrics.REQUIRED_TOKENS, "required"),
-            (metrics.KEPT_TOKENS, "kept"),
-            (metrics.MATCHED_TOKENS, "template_matched"),
+    expected = {
+        (metrics.PREFIX_TURNS, "request", "continued"): 1,
+        (metrics.PREFIX_TURNS, "message", "continued"): 1,
+        (metrics.PREFIX_TURNS, "server", "continued"): 2,
+        (metrics.PREFIX_TURNS, "server", "missed"): 3,
+        (metrics.PREFIX_TURNS, "request", "refused"): 1,
+        (metrics.PREFIX_TURNS, "message", "refused"): 1,
+        (metrics.REFUSED_PROMPTS, "prefix"): 2,
+        (metrics.MEMORY_MISSES, "system"): 1,
+        (metrics.MEMORY_MISSES, "tools"): 1,
+        (metrics.MEMORY_MISSES, "message"): 1,
+        (metrics.TRACED_ANSWERS, "chat", "whole"): 5,
+        (metrics.TRACED_ANSWERS, "chat", "streamed"): 2,
+    }
+    with counted(counting, expected) as wanted:
+        for prefix in (
+            prefix_of_turn(turns, required_prefix_token_ids=ids_of(first)),
+            prefix_of_turn([USER, with_ids, USER]),
+            prefix_of_turn(turns),
+            prefix_of_turn(turns, stream=True),
         ):
-            tokens[(name, prefix["source"])] += prefix[field]
-    missed = [
-        next_turn(first, messages=[system, USER, message, USER], stream=True),
-        next_turn(first, tools=[]),
-        next_turn(first, messages=[other, message, USER]),
-    ]
-    reasons = [prefix["missed"] for prefix in missed]
-    assert reasons == ["system", "tools", "message 0"]
-    for bad in (
-        {"messages": [USER, message, USER], "required_prefix_token_ids": [-1]},
-        {"messages": [USER, {**with_ids, "token_ids": [448]}, USER]},
-    ):
-        assert send(counting, CHAT, **bad).status_code == 400
+            source = prefix["source"]
+            wanted[metrics.REQUIRED_TOKENS, source] += prefix["required"]
+            wanted[metrics.KEPT_TOKENS, source] += prefix["kept"]
+            wanted[metrics.MATCHED_TOKENS, source] += prefix["template_matched"]
+        for prefix, reason in (
+            (prefix_of_turn([system, *turns], stream=True), "system"),
+            (prefix_of_turn(turns, tools=[]), "tools"),
+            (prefix_of_turn([other, message, USER]), "message 0"),
+        ):
+            assert prefix["missed"] == reason
+        for bad in (
+            {"messages": turns, "required_prefix_token_ids": [-1]},
+            {"messages": [USER, {**with_ids, "token_ids": [448]}, USER]},
+        ):
+            assert send(counting, CHAT, **bad).status_code == 400
     after = series(counting)
-    increases = {key: after[key] - before[key] for key in after}
-    assert {
-        key: value
-        for key, value in increases.items()
-        if value and key[0].endswith("_total")
-    } == {**turns, **tokens}
     # The memory has the first answer already; it keeps the same turn only once.
-    assert entries_before >= 1
-    assert increases[(metrics.MEMORY_ENTRIES,)] >= 4
-    assert bytes_before < after[(metrics.MEMORY_BYTES,)] <= 1_000_000
+    entries = (metrics.MEMORY_ENTRIES,)
+    assert before[entries] >= 1 and after[entries] - before[entries] >= 4
+    n_bytes = (metrics.MEMORY_BYTES,)
+    assert before[n_bytes] < after[n_bytes] <= 1_000_000
 
 
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
@@ -262,31 +239,22 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("where", ["counting", "workers"])
-def test_refused_prompts_are_counted_by_reason(
-    where: str, request: pytest.FixtureRequest
-) -> None:
-    server: Server = request.getfixturevalue(where)
-    expected: dict[tuple[str, ...], int] = {
-        (metrics.REFUSED_PROMPTS, reason): 1 for reason in BAD
-    }
-    with counted(server, expected):
+def test_refused_prompts_are_counted_by_reason(counting: Server) -> None:
+    with counted(counting, {(metrics.REFUSED_PROMPTS, reason): 1 for reason in BAD}):
         for reason, (path, asked) in BAD.items():
-            assert send(server, path, **asked).status_code == 400, reason
+            assert send(counting, path, **asked).status_code == 400, reason
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("where", ["counting", "workers"])
-def test_updates_and_aborts_are_counted(
-    where: str, request: pytest.FixtureRequest, release: str
-) -> None:
-    server: Server = request.getfixturevalue(where)
+def test_updates_and_aborts_are_counted(counting: Server, release: str) -> None:
+    server = counting
     folder = str(server.options.model)
-    pauses = where == "counting" or is_between(release, "0.5.12", "")
-    disk = (metrics.WEIGHT_UPDATES, "disk")
+    workers = "--tokenizer-worker-num" in server.options.args
+    where = "workers" if workers else "memory"
+    pauses = not workers or is_between(release, "0.5.12", "")
     expected = {
-        (*disk, "done"): 1,
-        (*disk, "failed"): 1,
+        (metrics.WEIGHT_UPDATES, "disk", "done"): 1,
+        (metrics.WEIGHT_UPDATES, "disk", "failed"): 1,
         (metrics.MIXED_REQUESTS,): 2,
         (metrics.ABORTED_REQUESTS, "asked"): 1,
         (metrics.ABORTED_REQUESTS, "rejected"): 1,
@@ -305,7 +273,7 @@ def test_updates_and_aborts_are_counted(
             pool.submit(client.ask, server.base_url, **LONG, rid=f"{where}-{number}")
             for number in range(3)
         ]
-        wait_until(lambda: len(held(server)) >= (3 if where == "counting" else 1))
+        wait_until(lambda: len(held(server)) >= (1 if workers else 3))
         assert send(server, "/abort_request", rid=f"{where}-0").status_code == 200
         assert open_ones[0].result().completions[0].finish_reason == "abort"
         if pauses:
@@ -323,6 +291,7 @@ def test_updates_and_aborts_are_counted(
         assert send(server, "/generate", **no_grammar).status_code == 400
 
 
+@with_memory
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("streaming", [False, True])
 def test_an_answer_aborted_before_its_first_token_counts(

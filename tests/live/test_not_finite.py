@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, send
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    require_traced,
+    send,
+)
 from tests.helpers.servers import NOT_FINITE, held_requests
 
 pytestmark = pytest.mark.parametrize(
@@ -23,38 +29,21 @@ MESSAGE = "The model gave a logprob of nan in the answer."
 SAID = [{"role": "user", "content": "Name many things."}]
 SAMPLING = {"temperature": NOT_FINITE, "max_tokens": 200}
 AT_LENGTH = {**SAMPLING, "ignore_eos": True}
+OF_GENERATE = {"temperature": NOT_FINITE, "max_new_tokens": 200, "ignore_eos": True}
+PROMPT = {"prompt": "Name", "logprobs": 1, **AT_LENGTH}
+TEXT = "Name many things."
+OF_RESPONSES = {"temperature": NOT_FINITE, "max_output_tokens": 200}
+IDS = {"return_token_ids": True}
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "generate": (
         "/generate",
-        {
-            "text": "Name many things.",
-            "return_logprob": True,
-            "sampling_params": {
-                "temperature": NOT_FINITE,
-                "max_new_tokens": 200,
-                "ignore_eos": True,
-            },
-        },
+        {"text": TEXT, "return_logprob": True, "sampling_params": OF_GENERATE},
     ),
     "chat": (CHAT, {"messages": SAID, "logprobs": True, **AT_LENGTH}),
-    "completions": (
-        COMPLETIONS,
-        {"prompt": "Name", "logprobs": 1, "return_token_ids": True, **AT_LENGTH},
-    ),
-    "completions, unpatched fields": (
-        COMPLETIONS,
-        {"prompt": "Name", "logprobs": 1, **AT_LENGTH},
-    ),
-    "messages": (MESSAGES, {"messages": SAID, "return_token_ids": True, **SAMPLING}),
-    "responses": (
-        RESPONSES,
-        {
-            "input": "Name many things.",
-            "return_token_ids": True,
-            "temperature": NOT_FINITE,
-            "max_output_tokens": 200,
-        },
-    ),
+    "completions": (COMPLETIONS, {**PROMPT, **IDS}),
+    "completions, unpatched fields": (COMPLETIONS, PROMPT),
+    "messages": (MESSAGES, {"messages": SAID, **SAMPLING, **IDS}),
+    "responses": (RESPONSES, {"input": TEXT, **OF_RESPONSES, **IDS}),
 }
 
 
@@ -64,15 +53,9 @@ def test_nan_is_a_readable_error(
     server: Server, name: str, stream: bool, release: str
 ) -> None:
     path, body = REQUESTS[name]
-    if path == RESPONSES and not is_between(release, "0.5.14", ""):
-        pytest.skip(f"SGLang {release} has no token IDs on /v1/responses")
-    if path == MESSAGES and not is_between(release, "0.5.9", ""):
-        pytest.skip(f"SGLang {release} has no /v1/messages")
-
+    require_traced(path, release)
     model = Subject(server.base_url).served_model()
-
     answer = send(server, path, model=model, **body, stream=stream)
-
     # A stream that fails at its first token may still have an error status.
     assert stream or answer.status_code >= 400
     assert MESSAGE in answer.text
@@ -83,9 +66,7 @@ def test_nan_is_a_readable_error(
 def test_other_requests_go_on(server: Server) -> None:
     path, body = REQUESTS["chat"]
     finite = {**body, "temperature": 0, "max_tokens": 20}
-
     send(server, path, model="default", **body)
     answer = send(server, path, model="default", **finite)
-
     logprobs = answer.json()["choices"][0]["logprobs"]["content"]
     assert len(logprobs) == 20

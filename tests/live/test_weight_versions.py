@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import requests
@@ -69,8 +69,7 @@ QUESTION = {"messages": line("long").messages, **OPTIONS}
 SAMPLING = {"temperature": 0, "max_new_tokens": LENGTH, "ignore_eos": True}
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Folders of the scripted model's weights, and of others."""
 
     spoken: Path
@@ -79,7 +78,7 @@ class Weights:
 
 
 @dataclass
-class Said:
+class Output:
     """Contents of a response: token IDs, version spans, other fields."""
 
     ids: list[int] = field(default_factory=list)
@@ -100,8 +99,7 @@ def model(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Wei
 
 @pytest.fixture(scope="module", params=MODES)
 def way(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +134,16 @@ _versions = itertools.count()
 def update(server: Server, folder: Path, **more: Any) -> str:
     """Load weights; return their new version."""
     version = f"{folder.name[:8]}-{next(_versions)}"
-    body = {"model_path": str(folder), "weight_version": version, **more}
-    response = send(server, "/update_weights_from_disk", **body)
+    response = load(server, folder, version, **more)
     assert response.status_code == 200, response.text
     return version
+
+
+def load(
+    server: Server, folder: Path | str, version: str, **more: Any
+) -> requests.Response:
+    body = {"model_path": str(folder), "weight_version": version, **more}
+    return send(server, "/update_weights_from_disk", **body)
 
 
 def later(server: Server, **more: Any) -> Json:
@@ -161,13 +165,13 @@ def logprobs_of(answer: dict[str, Any]) -> list[float]:
     return [value for value, *_ in sorted(first, key=lambda entry: entry[1])]
 
 
-def whole(server: Server, path: str, **body: Any) -> Said:
+def whole(server: Server, path: str, **body: Any) -> Output:
     asked = {"return_weight_versions": True, "return_token_ids": True, **OPTIONS}
     answer = post(server, path, **asked, **body)
     [choice] = answer["choices"]
     metadata = answer["metadata"]
     assert answer["weight_version"] == metadata["weight_version"]
-    return Said(
+    return Output(
         choice["token_ids"],
         choice["weight_versions"],
         [metadata["weight_versions"], answer["weight_version"]],
@@ -175,21 +179,21 @@ def whole(server: Server, path: str, **body: Any) -> Said:
     )
 
 
-def chat_stream(server: Server) -> Said:
-    said = Said(others=[None])  # No line has had a version yet.
+def chat_stream(server: Server) -> Output:
+    output = Output(others=[None])  # No line has had a version yet.
     for event in stream(server, CHAT, return_weight_versions=True, **QUESTION):
         assert "error" not in event, event
         if "metadata" in event:
-            said.others = [event["metadata"]["weight_version"]]
+            output.others = [event["metadata"]["weight_version"]]
         for choice in event["choices"]:
-            assert said.spans is None, "a chunk after the last one"
-            said.ids += choice.get("token_ids", [])
-            said.spans = choice.get("weight_versions")
-            said.finish = choice["finish_reason"] or said.finish
-    return said
+            assert output.spans is None, "a chunk after the last one"
+            output.ids += choice.get("token_ids", [])
+            output.spans = choice.get("weight_versions")
+            output.finish = choice["finish_reason"] or output.finish
+    return output
 
 
-def generate(server: Server, streaming: bool = False) -> Said:
+def generate(server: Server, streaming: bool = False) -> Output:
     body = {"text": "Once upon a time", "sampling_params": SAMPLING}
     events = answers(server, "/generate", streaming, **body)
     assert not any("error" in event for event in events), events
@@ -200,10 +204,10 @@ def generate(server: Server, streaming: bool = False) -> Said:
         ids = [token_id for event in events for token_id in event["output_ids"]]
     finish = meta_info["finish_reason"]["type"]
     others = [meta_info["weight_version"]] if ids else []
-    return Said(ids, meta_info["weight_versions"], others, finish)
+    return Output(ids, meta_info["weight_versions"], others, finish)
 
 
-OPEN: tuple[Callable[[Server], Said], ...] = (
+OPEN: tuple[Callable[[Server], Output], ...] = (
     partial(whole, path=CHAT, messages=QUESTION["messages"]),
     chat_stream,
     partial(whole, path=COMPLETIONS, prompt="Tell me a story."),
@@ -215,7 +219,7 @@ OPEN: tuple[Callable[[Server], Said], ...] = (
 
 def through(
     server: Server, pause: str | None, change: Callable[[], Any]
-) -> tuple[list[Said], Any]:
+) -> tuple[list[Output], Any]:
     """Return the answers of requests that run while the weights change."""
     with ThreadPoolExecutor(len(OPEN)) as pool:
         asking = [pool.submit(ask, server) for ask in OPEN]
@@ -228,32 +232,32 @@ def through(
         finally:
             if pause is not None:
                 assert send(server, "/continue_generation").status_code == 200
-        said = [answer.result(timeout=TIMEOUT) for answer in asking]
+        outputs = [answer.result(timeout=TIMEOUT) for answer in asking]
     if "--tokenizer-worker-num" not in server.options.args:
         assert held_requests(server) == []
-    return said, result
+    return outputs, result
 
 
-def assert_right(said: Said, quiet: Said, old: str, new: str) -> None:
+def assert_right(output: Output, quiet: Output, old: str, new: str) -> None:
     """Check that each span's tokens come from the weights of its version."""
-    assert said.spans is not None
-    ends = [0, *(span["end"] for span in said.spans)]
-    assert [span["start"] for span in said.spans] == ends[:-1]
-    assert ends[-1] == len(said.ids)
-    for span in said.spans:
-        ids = said.ids[span["start"] : span["end"]]
+    assert output.spans is not None
+    ends = [0, *(span["end"] for span in output.spans)]
+    assert [span["start"] for span in output.spans] == ends[:-1]
+    assert ends[-1] == len(output.ids)
+    for span in output.spans:
+        ids = output.ids[span["start"] : span["end"]]
         if span["version"] == old:
             assert span["start"] == 0
             assert ids == quiet.ids[: span["end"]]
         else:
             assert span["version"] == new
             assert set(ids) == {weights.MUTE_TOKEN}
-    for other in said.others:
-        assert other in (said.spans, said.spans[-1]["version"])
+    for other in output.others:
+        assert other in (output.spans, output.spans[-1]["version"])
 
 
 @pytest.fixture(scope="module")
-def quiet(updated: Server, model: Weights) -> list[Said]:
+def quiet(updated: Server, model: Weights) -> list[Output]:
     """The answers of the scripted model's weights."""
     update(updated, model.spoken)
     return [ask(updated) for ask in OPEN]
@@ -271,23 +275,23 @@ def old(updated: Server, model: Weights) -> str:
 def test_each_token_has_the_version_of_the_weights_that_sampled_it(
     updated: Server,
     model: Weights,
-    quiet: list[Said],
+    quiet: list[Output],
     old: str,
     pause: str | None,
     flush: str,
 ) -> None:
-    assert all(said.finish == "length" for said in quiet)
-    said, new = through(
+    assert all(output.finish == "length" for output in quiet)
+    outputs, new = through(
         updated, pause, lambda: update(updated, model.mute, **FLUSHES[flush])
     )
-    for answer, before in zip(said, quiet, strict=True):
-        assert_right(answer, before, old, new)
-        assert answer.finish == ("abort" if pause == "abort" else "length")
+    for output, before in zip(outputs, quiet, strict=True):
+        assert_right(output, before, old, new)
+        assert output.finish == ("abort" if pause == "abort" else "length")
     if pause in ("in_place", "retract"):
-        assert all(len(answer.spans or ()) == 2 for answer in said)
+        assert all(len(output.spans or ()) == 2 for output in outputs)
 
 
-@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.usefixtures("slow_engine", "old")
 @pytest.mark.parametrize("flush", FLUSHES)
 @pytest.mark.parametrize("pause", PAUSES, indirect=True)
 def test_a_later_prompt_uses_no_cache_of_other_weights(
@@ -297,7 +301,6 @@ def test_a_later_prompt_uses_no_cache_of_other_weights(
     pause: str | None,
     flush: str,
 ) -> None:
-    update(updated, model.spoken)
     before = later(updated)
     assert later(updated)["meta_info"]["cached_tokens"] > 290
     through(updated, pause, lambda: update(updated, model.changed, **FLUSHES[flush]))
@@ -311,17 +314,16 @@ def test_a_later_prompt_uses_no_cache_of_other_weights(
 
 @pytest.mark.usefixtures("slow_engine")
 def test_a_new_version_of_the_same_weights_labels_later_tokens(
-    updated: Server, quiet: list[Said], old: str
+    updated: Server, quiet: list[Output], old: str
 ) -> None:
     def rename() -> None:
         body = {"new_version": "renamed", "abort_all_requests": False}
         assert send(updated, "/update_weight_version", **body).status_code == 200
 
-    said, _ = through(updated, None, rename)
-    for answer, before in zip(said, quiet, strict=True):
-        assert answer.ids == before.ids
-        assert answer.spans is not None
-        assert [span["version"] for span in answer.spans] == [old, "renamed"]
+    outputs, _ = through(updated, None, rename)
+    for output, before in zip(outputs, quiet, strict=True):
+        assert output.ids == before.ids
+        assert [span["version"] for span in output.spans or ()] == [old, "renamed"]
 
 
 def test_no_client_fills_the_cache_of_later_weights(
@@ -363,42 +365,39 @@ def update_from_tensor(
 def test_updates_from_tensors_are_versioned_too(
     updated: Server,
     model: Weights,
-    quiet: list[Said],
+    quiet: list[Output],
     old: str,
     pause: str,
     release: str,
 ) -> None:
-    norm = "model.norm.weight"
-    tensors = [(norm, load_file(model.mute / "model.safetensors")[norm])]
+    tensors = [(NORM, load_file(model.mute / "model.safetensors")[NORM])]
 
     def change() -> None:
         pickled = pickle.dumps(tensors)
         response = update_from_tensor(updated, release, pickled, "tensors")
         assert response.status_code == 200, response.text
 
-    said, _ = through(updated, pause, change)
-    for answer, before in zip(said, quiet, strict=True):
-        assert_right(answer, before, old, "tensors")
+    outputs, _ = through(updated, pause, change)
+    for output, before in zip(outputs, quiet, strict=True):
+        assert_right(output, before, old, "tensors")
 
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_a_failed_update_is_an_error_and_changes_no_version(
-    updated: Server, model: Weights, pause: str | None, release: str
+def test_what_fails_during_requests_is_an_error_and_changes_no_version(
+    updated: Server, old: str, pause: str | None, release: str
 ) -> None:
-    version = update(updated, model.spoken)
-
     def fail() -> None:
-        nowhere = {"model_path": "/nowhere", "weight_version": "no"}
-        response = send(updated, "/update_weights_from_disk", **nowhere)
-        assert response.status_code == 400
-        response = update_from_tensor(updated, release, b"nothing", "no")
-        assert response.status_code == 400
+        kept = send(updated, "/release_memory_occupation", tags=["kv_cache"])
+        assert "Nothing was released" in kept.text
+        failed = load(updated, "/nowhere", "no")
+        corrupt = update_from_tensor(updated, release, b"nothing", "no")
+        assert [r.status_code for r in (kept, failed, corrupt)] == [400] * 3
 
-    said, _ = through(updated, pause, fail)
-    for answer in said:
-        assert answer.spans is not None
-        assert [span["version"] for span in answer.spans] == [version]
+    outputs, _ = through(updated, pause, fail)
+    for output in outputs:
+        assert output.finish == "length"
+        assert [span["version"] for span in output.spans or ()] == [old]
 
 
 def renamed(every: int, tensors: weights.Tensors) -> None:
@@ -416,10 +415,11 @@ def a_file_less(folder: Path) -> Path:
     return folder
 
 
-NOT_LOADED: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
+Make = Callable[[Path, Path], Path]
+NOT_LOADED: dict[str, tuple[str, Make]] = {
     "all renamed": (
         "0 of 14 tensors were loaded: the model has none named base_model.",
-        lambda model, folder: weights.make(model, folder, partial(renamed, 1)),
+        partial(weights.make, change=partial(renamed, 1)),
     ),
     "an adapter": (
         "0 of 4 tensors were loaded",
@@ -431,27 +431,20 @@ NOT_LOADED: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     ),
     "half renamed": (
         "7 of 14 tensors were loaded: the model has none named base_model.",
-        lambda model, folder: weights.make(model, folder, partial(renamed, 2)),
+        partial(weights.make, change=partial(renamed, 2)),
     ),
 }
 
 
 def names_of(server: Server, way: str) -> list[Any]:
-    """Return what the server says of its weights.
-
-    One of several workers does not know the updates of the others.
-    """
+    """Return the names that a server gives its weights."""
     answer = post(server, CHAT, **QUESTION, return_weight_versions=True)
-    if way == "two-workers":
+    if way == "two-workers":  # One worker does not know the updates of the other.
         return [answer["metadata"]]
     info = requests.get(f"{server.base_url}/model_info", timeout=10).json()
-    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()
-    return [
-        info["model_path"],
-        info["weight_version"],
-        [one["id"] for one in models["data"]],
-        answer["metadata"],
-    ]
+    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
+    names = info["model_path"], info["weight_version"], *(one["id"] for one in models)
+    return [*names, answer["metadata"]]
 
 
 @pytest.mark.parametrize("case", NOT_LOADED)
@@ -464,18 +457,18 @@ def test_an_update_from_disk_that_the_model_does_not_take_fails(
     logprobs = logprobs_of(later(updated))
     folder = make(model.spoken, tmp_path / "new")
     for _ in range(2):
-        body = {"model_path": str(folder), "weight_version": "no"}
-        response = send(updated, "/update_weights_from_disk", **body)
+        response = load(updated, folder, "no")
         assert response.status_code == 400, response.text
-        assert reason in response.json()["message"]
+        message = response.json()["message"]
+        assert reason in message
         after = names_of(updated, way)
         found = logprobs_of(later(updated))
         if case == "half renamed":
-            assert "The weights are mixed now" in response.json()["message"]
+            assert "The weights are mixed now" in message
             assert found != pytest.approx(logprobs, abs=LOGPROB_NOISE)
             before[-1] = after[-1]
         else:
-            assert "The weights are as before" in response.json()["message"]
+            assert "The weights are as before" in message
             assert found == pytest.approx(logprobs, abs=LOGPROB_NOISE)
         assert after[-1]["weight_version"] != "no"
         assert after == before
@@ -553,21 +546,9 @@ def test_concurrent_updates_from_disk_are_all_answered(
         with ThreadPoolExecutor(3) as pool:
             return [*pool.map(lambda _: update(updated, model.mute), range(3))]
 
-    said, versions = through(updated, pause, several)
-    assert all(answer.finish == "length" for answer in said)
+    outputs, versions = through(updated, pause, several)
+    assert all(output.finish == "length" for output in outputs)
     assert post(updated, CHAT, **QUESTION)["weight_version"] in versions
-
-
-@pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
-def test_memory_in_use_is_not_released(updated: Server, pause: str | None) -> None:
-    def release() -> None:
-        response = send(updated, "/release_memory_occupation", tags=["kv_cache"])
-        assert response.status_code == 400
-        assert "Nothing was released" in response.text
-
-    said, _ = through(updated, pause, release)
-    assert all(answer.finish == "length" for answer in said)
 
 
 def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
@@ -585,11 +566,9 @@ def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
 def test_a_prompt_uses_no_cache_of_another_adapter(
     trees: Trees, launch: Launch, tmp_path: Path
 ) -> None:
-    adapter_folder = weights.make_adapter(tmp_path / "ours", seed=1)
-    other = weights.make_adapter(tmp_path / "other", seed=2)
-
-    def load(server: Server, name: str, folder: Path) -> None:
-        adapter = {"lora_name": name, "lora_path": str(folder)}
+    def add(name: str, folder: str, seed: int) -> None:
+        made = weights.make_adapter(tmp_path / folder, seed)
+        adapter = {"lora_name": name, "lora_path": str(made)}
         response = send(server, "/load_lora_adapter", **adapter)
         assert response.status_code == 200, response.text
 
@@ -597,15 +576,15 @@ def test_a_prompt_uses_no_cache_of_another_adapter(
     arguments += ("--max-lora-rank", str(weights.RANK))
     arguments += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
     with launch(trees.patched, "--enable-lora", *arguments) as server:
-        load(server, "a", adapter_folder)
+        add("a", "same", 1)
         before = later(server, lora_path="a")
         assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
         assert send(server, "/unload_lora_adapter", lora_name="a").status_code == 200
-        shutil.rmtree(adapter_folder)
-        load(server, "a", weights.make_adapter(adapter_folder, seed=2))
+        shutil.rmtree(tmp_path / "same")
+        add("a", "same", 2)
         after = later(server, lora_path="a")
         assert after["meta_info"]["cached_tokens"] == 0
-        load(server, "b", other)
+        add("b", "other", 2)
         expected = logprobs_of(later(server, lora_path="b"))
         assert logprobs_of(after) == pytest.approx(expected, abs=LOGPROB_NOISE)
         assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
