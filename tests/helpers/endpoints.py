@@ -106,8 +106,12 @@ def ids_in(events: list[Json]) -> list[int]:
     ]
 
 
-def require_traced(path: str, release: str) -> None:
-    """Skip if the release lacks /v1/messages, or functions in /v1/responses."""
+def is_traced(path: str, release: str) -> bool:
+    """False if the release lacks /v1/messages, or functions in /v1/responses."""
     last = {MESSAGES: "0.5.8", RESPONSES: "0.5.13"}.get(path)
-    if last and is_between(release, "", last):
+    return last is None or not is_between(release, "", last)
+
+
+def require_traced(path: str, release: str) -> None:
+    if not is_traced(path, release):
         pytest.skip(f"{path} of SGLang {release} is not traced")

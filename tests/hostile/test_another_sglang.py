@@ -55,21 +55,18 @@ def check_out(package: Path, files: dict[str, bytes]) -> dict[str, bytes]:
 def without_serving(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Patches, one of which changes a file that 0.5.23 no longer has."""
 
+    def has(version: str, path: str) -> bool:
+        return (version, path) != ("0.5.23", SERVING)
+
     def edits(name: str, version: str) -> tuple[Edit, ...]:
-        found = EDITS[name]
-        if version == "0.5.23":
-            return tuple(edit for edit in found if edit.file != SERVING)
-        return found
+        return tuple(edit for edit in EDITS[name] if has(version, edit.file))
 
     monkeypatch.setattr(registry, "edits", edits)
-    monkeypatch.setattr(
-        registry,
-        "is_file_of",
-        lambda version, path: version != "0.5.23" or path != SERVING,
-    )
+    monkeypatch.setattr(registry, "is_file_of", has)
     return package
 
 
+either_revert = pytest.mark.parametrize("force", [False, True])
 MOVES = [
     ("0.5.9", "0.5.23", OTHER),
     ("0.5.23", "0.5.9", OTHER),
@@ -79,15 +76,22 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("old", "new", "files"), MOVES)
-def test_a_new_release_is_patched_again_and_reverted_to_itself(
+def test_a_new_release_is_patched_again_or_left_by_revert(
     old: str, new: str, files: dict[str, bytes], run: Run, without_serving: Path
 ) -> None:
     package = without_serving
+    clause = f"SGLang changed from {old} to {new}"
+    for force in (False, True):
+        pip(package, old, SOURCES)
+        apply(sglang_dir=package)
+        clean = pip(package, new, files)
+        result = revert(sglang_dir=package, force=force)
+        assert not result.changed and result.sglang_change == clause
+        assert contents(package) == clean
+
     pip(package, old, SOURCES)
     apply(sglang_dir=package)
     clean = pip(package, new, files)
-    clause = f"SGLang changed from {old} to {new}"
-
     found = status(sglang_dir=package)
     assert found.sglang_change == clause and not found.complete
     assert found.state is PatchState.ABSENT
@@ -107,24 +111,7 @@ def test_a_new_release_is_patched_again_and_reverted_to_itself(
     assert contents(package) == clean
 
 
-@pytest.mark.parametrize("force", [False, True])
-@pytest.mark.parametrize(("old", "new", "files"), MOVES)
-def test_revert_leaves_a_newly_installed_release_unchanged(
-    old: str, new: str, files: dict[str, bytes], force: bool, without_serving: Path
-) -> None:
-    package = without_serving
-    pip(package, old, SOURCES)
-    apply(sglang_dir=package)
-    clean = pip(package, new, files)
-
-    result = revert(sglang_dir=package, force=force)
-
-    assert not result.changed
-    assert result.sglang_change == f"SGLang changed from {old} to {new}"
-    assert contents(package) == clean
-
-
-@pytest.mark.parametrize("force", [False, True])
+@either_revert
 @pytest.mark.parametrize("files", [OTHER, WITHOUT_SERVING], ids=["other", "fewer"])
 def test_revert_leaves_a_checkout_with_a_stale_version_unchanged(
     files: dict[str, bytes], force: bool, without_serving: Path
@@ -138,23 +125,19 @@ def test_revert_leaves_a_checkout_with_a_stale_version_unchanged(
     states = {file.path: file.state for file in found.files}
     assert FileState.EDITED not in states.values()
     assert (states[SERVING] is FileState.MISSING) is (SERVING not in files)
+    if SERVING in files:
+        result = apply(sglang_dir=package)
+        assert result.changed and result.sglang_change
+        revert(sglang_dir=package)
+        assert contents(package) == clean
+        apply(sglang_dir=package)
+        check_out(package, files)
     revert(sglang_dir=package, force=force)
 
     assert contents(package) == clean
 
 
-def test_a_checkout_with_a_stale_version_is_patched_again(package: Path) -> None:
-    apply(sglang_dir=package)
-    clean = check_out(package, OTHER)
-
-    result = apply(sglang_dir=package)
-
-    assert result.changed and result.sglang_change
-    revert(sglang_dir=package)
-    assert contents(package) == clean
-
-
-@pytest.mark.parametrize("force", [False, True])
+@either_revert
 def test_a_file_that_a_checkout_did_not_touch_is_restored(
     force: bool, package: Path
 ) -> None:
@@ -171,7 +154,7 @@ def test_a_file_that_a_checkout_did_not_touch_is_restored(
     assert not (package / FOLDER).exists()
 
 
-@pytest.mark.parametrize("force", [False, True])
+@either_revert
 def test_an_original_never_overwrites_a_file_merged_with_another_release(
     force: bool, package: Path
 ) -> None:
@@ -190,39 +173,28 @@ def test_an_original_never_overwrites_a_file_merged_with_another_release(
 
 
 @pytest.mark.usefixtures("landing")
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("change", ["none", "anew", "edited", "removed"])
 def test_files_created_for_the_old_release_are_removed(
-    anew: bool, package: Path
-) -> None:
-    apply(sglang_dir=package)
-    assert (package / TRACES).exists()
-    clean = pip(package, "0.5.23", OTHER)
-    assert (package / TRACES).exists()
-
-    if anew:
-        assert apply(sglang_dir=package).changed
-        assert status(sglang_dir=package).complete
-    result = revert(sglang_dir=package)
-
-    assert result.changed and TRACES in {file.path for file in result.files}
-    assert contents(package) == clean
-    assert not (package / TRACES).parent.exists()
-
-
-@pytest.mark.usefixtures("landing")
-@pytest.mark.parametrize("change", ["edited", "removed"])
-def test_edited_or_deleted_created_files_do_not_block_revert(
     change: str, package: Path
 ) -> None:
     apply(sglang_dir=package)
     clean = pip(package, "0.5.23", OTHER)
-    if change == "edited":
+    assert (package / TRACES).exists()
+    if change == "anew":
+        assert apply(sglang_dir=package).changed
+        assert status(sglang_dir=package).complete
+    elif change == "edited":
         (package / TRACES).write_text("TRACES = 2\n")
         with pytest.raises(SourceConflict, match="--force"):
             revert(sglang_dir=package)
-    else:
+    elif change == "removed":
         (package / TRACES).unlink()
-    revert(sglang_dir=package, force=change == "edited")
+
+    result = revert(sglang_dir=package, force=change == "edited")
+
+    if change in ("none", "anew"):
+        assert result.changed and TRACES in {file.path for file in result.files}
+        assert not (package / TRACES).parent.exists()
     assert contents(package) == clean
 
 
@@ -236,7 +208,7 @@ def become_newer(package: Path) -> None:
     (package / "version.py").write_text('__version__ = "0.6.1"\n')
 
 
-@pytest.mark.parametrize("force", [False, True])
+@either_revert
 @pytest.mark.parametrize("change", [forget_version, become_newer])
 def test_patches_can_be_reverted_on_an_unsupported_sglang(
     change: Callable[[Path], None], force: bool, run: Run, package: Path
@@ -246,9 +218,9 @@ def test_patches_can_be_reverted_on_an_unsupported_sglang(
 
     for command in (["apply"], ["apply", "--dry-run"]):
         assert run(*command).code == 3
-    told = run("status", "--check")
-    assert told.code == 1 and "does not support SGLang" in told.out
-    assert "`agentcore-patch revert --sglang-dir" in told.out
+    ran = run("status", "--check")
+    assert ran.code == 1 and "does not support SGLang" in ran.out
+    assert "`agentcore-patch revert --sglang-dir" in ran.out
     assert run("status", "--json").document["sglang"]["release"] is None
     assert run("revert", *(["--force"] if force else [])).code == 0
 
@@ -267,16 +239,15 @@ def test_an_unpatched_unsupported_sglang_has_nothing_to_revert(
         apply(sglang_dir=package)
 
 
-def test_a_new_version_with_the_same_patched_files_is_recorded(package: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "is_same"), [("0.5.23", False), ("0.5.9+own.2", True)]
+)
+def test_a_new_version_with_the_same_files_is_recorded(
+    version: str, is_same: bool, package: Path
+) -> None:
+    """A local version label is the same release."""
     apply(sglang_dir=package)
-    (package / "version.py").write_text('__version__ = "0.5.23"\n')
-    assert not status(sglang_dir=package).complete
-    apply(sglang_dir=package)
+    (package / "version.py").write_text(f'__version__ = "{version}"\n')
+    assert status(sglang_dir=package).complete is is_same
+    assert not (apply(sglang_dir=package).changed and is_same)
     assert status(sglang_dir=package).complete
-
-
-def test_a_local_version_label_is_the_same_release(package: Path) -> None:
-    apply(sglang_dir=package)
-    (package / "version.py").write_text('__version__ = "0.5.9+own.2"\n')
-    assert status(sglang_dir=package).complete
-    assert not apply(sglang_dir=package).changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -11,16 +12,21 @@ import pytest
 
 from agentcore_patches.command.cli import main
 from agentcore_verify.audit.readers import turns_of
+from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
+from agentcore_verify.subject import Subject
 from tests.helpers.built_records import write
-from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
-from tests.helpers.recorded_turns import (
-    conversations,
-    endpoints,
-    next_turns,
-    record,
-    request_to,
-    served_model,
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    MESSAGES_TOOLS,
+    RESPONSES,
+    RESPONSES_TOOLS,
+    Json,
+    answers,
+    is_traced,
+    prompt_of,
 )
 
 pytestmark = pytest.mark.parametrize(
@@ -28,6 +34,58 @@ pytestmark = pytest.mark.parametrize(
 )
 
 SHORT = ("plain", "emoji", "two_tools", "reasoning_then_tool", "cjk")
+TOOLS_OF = {MESSAGES: MESSAGES_TOOLS, RESPONSES: RESPONSES_TOOLS}
+
+
+def endpoints(release: str) -> list[str]:
+    """Return the endpoints of a release whose responses can have token IDs."""
+    paths = [CHAT, COMPLETIONS, MESSAGES, RESPONSES]
+    return [path for path in paths if is_traced(path, release)]
+
+
+def request_to(path: str, name: str, **more: Any) -> Json:
+    """Return the request with a line of the script."""
+    messages = line(name).messages
+    body: Json = {"temperature": 0, "max_tokens": 700}
+    if path == RESPONSES:
+        body = {"temperature": 0, "input": messages, "max_output_tokens": 700}
+    elif path == COMPLETIONS:
+        body |= {"logprobs": 1}
+    else:
+        body |= {"messages": messages}
+    if path == CHAT:
+        body |= {"logprobs": True}
+    if "tool" in name and path != COMPLETIONS:
+        body["tools"] = TOOLS_OF.get(path, list(TOOLS))
+    return body | more
+
+
+def record(
+    server: Server, path: str, body: Json, streaming: bool, session: str
+) -> Json:
+    """Send a request; return it and its response as a line of a recording."""
+    body = {"model": Subject(server.base_url).served_model(), **body}
+    if streaming and path in (CHAT, COMPLETIONS):
+        body = {**body, "stream_options": {"include_usage": True}}
+    events = answers(server, path, streaming, **body)
+    answer = {"chunks": events} if streaming else {"response": events[0]}
+    return {"request": body, **answer, "session": f"{session} {streaming}"}
+
+
+def two_turns(server: Server, path: str, streaming: bool) -> list[Json]:
+    """Record a conversation whose second turn requires the tokens of the first."""
+    body = request_to(path, "plain", return_token_ids=True)
+    first = record(server, path, body, streaming, f"{path} turns")
+    [turn] = turns_of(first)
+    [answer] = turn.answers
+    key = "input" if path == RESPONSES else "messages"
+    body[key] = [
+        *body[key],
+        {"role": "assistant", "content": answer.text},
+        {"role": "user", "content": "Say nothing."},
+    ]
+    body["required_prefix_token_ids"] = [*(turn.prompt or ()), *(answer.ids or ())]
+    return [first, record(server, path, body, streaming, f"{path} turns")]
 
 
 def audited(
@@ -49,9 +107,16 @@ def test_answers_of_a_patched_server_are_clean(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model, paths = served_model(server), endpoints(release)
-    lines = list(conversations(server, paths, SHORT, model))
-    later = next_turns(server, [path for path in paths if path != COMPLETIONS], model)
+    lines, later = [], []
+    prompts = {name: prompt_of(server, name) for name in SHORT}
+    for path, streaming in itertools.product(endpoints(release), (False, True)):
+        for name in SHORT:
+            body = request_to(path, name, return_token_ids=True)
+            if path == COMPLETIONS:
+                body["prompt"] = prompts[name]
+            lines.append(record(server, path, body, streaming, f"{path} {name}"))
+        if path != COMPLETIONS:
+            later += two_turns(server, path, streaming)
     file = write(tmp_path / "patched.jsonl", [*lines, *later])
 
     code, document = audited(capsys, file, scripted_model)
@@ -76,11 +141,7 @@ def test_two_calls_of_one_tool_are_clean(
         for city in ("Oslo", "Lima")
     )
     body = request_to(CHAT, "two_tools", regex=re.escape(text), return_token_ids=True)
-    body["model"] = served_model(server)
-    whole, stream = (
-        record(server, CHAT, body, streaming=streaming, session=str(streaming))
-        for streaming in (False, True)
-    )
+    whole, stream = (record(server, CHAT, body, way, "calls") for way in (False, True))
     [turn] = turns_of(whole)
     assert [call.name for call in turn.answers[0].calls] == ["get_weather"] * 2, whole
 
@@ -99,11 +160,7 @@ def test_answers_of_an_unpatched_server_have_drift_and_holes(
 ) -> None:
     lines = [
         record(
-            vanilla,
-            CHAT,
-            request_to(CHAT, name, **more),
-            streaming=streaming,
-            session=f"{name} {streaming} {more}",
+            vanilla, CHAT, request_to(CHAT, name, **more), streaming, f"{name} {more}"
         )
         for streaming in (False, True)
         for name, more in (

@@ -28,6 +28,7 @@ from tests.helpers.endpoints import (
     MESSAGES,
     RESPONSES,
     answers,
+    is_traced,
     send,
 )
 from tests.helpers.servers import Launch, Trees, held
@@ -134,12 +135,10 @@ def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
 
 def endpoints(release: str) -> dict[str, str]:
     """The endpoints that a release traces, by the value of their label."""
-    found = {"chat": CHAT, "completions": COMPLETIONS}
-    if is_between(release, "0.5.9", ""):
-        found["messages"] = MESSAGES
-    if is_between(release, "0.5.14", ""):
-        found["responses"] = RESPONSES
-    return found
+    paths = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
+    labels = ("chat", "completions", "messages", "responses")
+    found = zip(labels, paths, strict=True)
+    return {label: path for label, path in found if is_traced(path, release)}
 
 
 @with_memory
