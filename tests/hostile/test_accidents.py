@@ -162,10 +162,10 @@ def test_a_file_of_another_user_keeps_its_owner(package: Path) -> None:
 
 
 def test_a_lock_timeout_that_is_not_a_number_is_refused(run: Run) -> None:
-    run("apply")
     for command in ("apply", "revert"):
         ran = run(command, "--lock-timeout", "nan")
         assert ran.code == 2 and "not a number" in ran.err
+        run("apply")
 
 
 def test_a_lock_file_that_keeps_changing_its_inode_times_out(install: Install) -> None:
