@@ -12,7 +12,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import COMPLETIONS, Json, answers, post, refused, stream
+from tests.helpers.endpoints import COMPLETIONS, Json, post, refused, stream
 from tests.helpers.servers import held_requests, in_one_mode
 
 
@@ -22,44 +22,29 @@ def templated(name: str) -> str:
 
 
 LONG = f"Here they are: {STOP_WORD}"
+EMOJI, CJK, PLAIN = map(templated, ("emoji", "cjk", "plain"))
+TWO = [[5, 6, 7], [8, 9]]
 
 REQUESTS: dict[str, Json] = {
-    "no logprobs": {"prompt": templated("emoji")},
-    "logprobs": {"prompt": templated("emoji"), "logprobs": 2},
-    "logprobs: true": {"prompt": templated("cjk"), "logprobs": True},
-    "logprobs: 0": {"prompt": templated("cjk"), "logprobs": 0},
+    "no logprobs": {"prompt": EMOJI},
+    "logprobs": {"prompt": EMOJI, "logprobs": 2},
+    "logprobs: true": {"prompt": CJK, "logprobs": True},
+    "logprobs: 0": {"prompt": CJK, "logprobs": 0},
     "IDs": {"prompt": [5, 6, 7], "logprobs": 1, "max_tokens": 20},
-    "n = 2": {"prompt": templated("emoji"), "n": 2, "logprobs": 1},
-    "several prompts": {
-        "prompt": [templated("emoji"), templated("plain"), LONG],
-        "logprobs": 1,
-        "max_tokens": 80,
-    },
-    "several prompts of IDs, n = 2": {
-        "prompt": [[5, 6, 7], [8, 9]],
-        "n": 2,
-        "logprobs": 1,
-        "max_tokens": 20,
-    },
-    "echo": {"prompt": [templated("plain"), LONG], "echo": True, "max_tokens": 30},
-    "echo with logprobs": {"prompt": templated("emoji"), "echo": True, "logprobs": 2},
-    "echo with logprobs: 0": {
-        "prompt": [templated("emoji"), LONG],
-        "echo": True,
-        "logprobs": 0,
-    },
+    "n = 2": {"prompt": EMOJI, "n": 2, "logprobs": 1},
+    "several prompts": {"prompt": [EMOJI, PLAIN, LONG], "logprobs": 1},
+    "several prompts of IDs, n = 2": {"prompt": TWO, "n": 2, "logprobs": 1},
+    "echo": {"prompt": [PLAIN, LONG], "echo": True, "max_tokens": 30},
+    "echo with logprobs": {"prompt": EMOJI, "echo": True, "logprobs": 2},
+    "echo with logprobs: 0": {"prompt": [EMOJI, LONG], "echo": True, "logprobs": 0},
     "a stop string": {"prompt": templated("long"), "stop": STOP_WORD, "logprobs": 1},
 }
 
 
-def body_of(name: str, **more: Any) -> Json:
-    return {
-        "max_tokens": 700,
-        "temperature": 0,
-        "return_token_ids": True,
-        **REQUESTS[name],
-        **more,
-    }
+def body_of(name: str) -> Json:
+    most = 80 if name.startswith("several") else 700
+    options = {"max_tokens": most, "temperature": 0, "return_token_ids": True}
+    return {**options, **REQUESTS[name]}
 
 
 def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
@@ -71,6 +56,9 @@ def prompts(body: Json, tokenizer: Tokenizer) -> list[list[int]]:
         for one in prompt
         for _ in range(body.get("n", 1))
     ]
+
+
+LOGPROBS = ("tokens", "token_logprobs", "top_logprobs")
 
 
 def n_echoed(body: Json, choice: Json) -> int:
@@ -99,61 +87,46 @@ def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
         assert tokenizer.decode(ids).startswith(text)
         if "logprobs" in body:
             tokens = [tokenizer.decode([token_id], False) for token_id in ids]
-            told = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
+            spelled = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
             if is_between(release, "0.5.21", ""):
                 # A part of a character is given as its bytes, in Latin-1.
-                spelled = b"".join(
+                text = b"".join(
                     one.encode("latin-1" if "\ufffd" in token else "utf-8")
-                    for one, token in zip(told, tokens, strict=True)
-                )
-                assert spelled.decode(errors="replace") == tokenizer.decode(ids, False)
+                    for one, token in zip(spelled, tokens, strict=True)
+                ).decode(errors="replace")
+                assert text == tokenizer.decode(ids, False)
             else:
-                assert told == tokens
+                assert spelled == tokens
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> None:
     body = body_of(name)
-    whole = post(server, COMPLETIONS, **body)
-    token_ids: dict[int, list[int]] = defaultdict(list)
-    tokens: dict[int, list[str]] = defaultdict(list)
-    logprobs: dict[int, list[float]] = defaultdict(list)
-    top_logprobs: dict[int, list[Json]] = defaultdict(list)
-    seen: dict[int, list[int]] = {}
+    joined: dict[int, dict[str, list[Any]]] = {}
     for event in stream(server, COMPLETIONS, **body):
         for choice in event["choices"]:
-            index = choice["index"]
-            assert ("prompt_token_ids" in choice) is (index not in seen)
             n_expected = len(choice.get("token_ids", ()))
-            if index not in seen:
-                seen[index] = choice["prompt_token_ids"]
+            is_first = choice["index"] not in joined
+            assert ("prompt_token_ids" in choice) is is_first
+            found = joined.setdefault(choice["index"], defaultdict(list))
+            if is_first:
                 n_expected += n_echoed(body, choice)
-            token_ids[index] += choice.get("token_ids", [])
+                found["prompt_token_ids"] = choice["prompt_token_ids"]
+            found["token_ids"] += choice.get("token_ids", [])
             if "logprobs" in body:
-                given = choice["logprobs"] or {"tokens": []}
-                assert len(given["tokens"]) == n_expected
-                if given["tokens"]:
-                    tokens[index] += given["tokens"]
-                    logprobs[index] += given["token_logprobs"]
-                    top_logprobs[index] += given["top_logprobs"]
-    for choice in whole["choices"]:
-        index = choice["index"]
-        assert seen[index] == choice["prompt_token_ids"]
-        assert token_ids[index] == choice["token_ids"]
+                given = choice["logprobs"] or {}
+                assert len(given.get("tokens", ())) == n_expected
+                for key in LOGPROBS if n_expected else ():
+                    found[key] += given[key]
+    for choice in post(server, COMPLETIONS, **body)["choices"]:
+        found = joined[choice["index"]]
+        assert found["prompt_token_ids"] == choice["prompt_token_ids"]
+        assert found["token_ids"] == choice["token_ids"]
         if "logprobs" in body:
-            assert tokens[index] == choice["logprobs"]["tokens"]
-            assert logprobs[index] == pytest.approx(
-                choice["logprobs"]["token_logprobs"], abs=LOGPROB_NOISE
-            )
-            assert len(top_logprobs[index]) == len(choice["logprobs"]["top_logprobs"])
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_several_samples_of_a_prompt_leave_no_request(
-    server: Server, streaming: bool
-) -> None:
-    body = body_of("several prompts of IDs, n = 2")
-    answers(server, COMPLETIONS, streaming, **body)
+            tokens, values, tops = (choice["logprobs"][key] for key in LOGPROBS)
+            assert found["tokens"] == tokens
+            assert found["token_logprobs"] == pytest.approx(values, abs=LOGPROB_NOISE)
+            assert len(found["top_logprobs"]) == len(tops)
     assert held_requests(server) == []
 
 

@@ -30,6 +30,9 @@ BAD = {
 SAMPLING = {"temperature": 0, "max_new_tokens": 3}
 
 
+in_both_ways = pytest.mark.parametrize("stream", [False, True])
+
+
 def generate(server: Server, **body: Any) -> requests.Response:
     return send(server, "/generate", **{"sampling_params": SAMPLING, **body})
 
@@ -38,7 +41,7 @@ def complete(server: Server, **body: Any) -> requests.Response:
     return send(server, COMPLETIONS, model="x", temperature=0, max_tokens=3, **body)
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@in_both_ways
 @pytest.mark.parametrize("prompt", BAD.values(), ids=BAD)
 def test_a_bad_prompt_is_refused_by_name_and_the_server_keeps_running(
     server: Server, prompt: Any, stream: bool, release: str
@@ -47,8 +50,8 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_keeps_running(
     assert refused.status_code == 400
     # From 0.5.13 on, SGLang's schema rejects values that are not 64-bit integers.
     by_schema = is_between(release, "0.5.13", "") and prompt == [5, 2**70]
-    said = refused.text if by_schema else refused.json()["error"]["message"]
-    assert "input_ids" in said
+    message = refused.text if by_schema else refused.json()["error"]["message"]
+    assert "input_ids" in message
     refused = complete(server, prompt=prompt, stream=stream)
     assert refused.status_code == 400
     assert "prompt" in refused.json()["message"]
@@ -57,17 +60,7 @@ def test_a_bad_prompt_is_refused_by_name_and_the_server_keeps_running(
     assert complete(server, prompt=[[5], [6, 7]]).json()["usage"]["prompt_tokens"] == 3
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_unknown_sampling_parameter_is_refused_by_name(
-    server: Server, stream: bool
-) -> None:
-    params = {**SAMPLING, "max_tokens": 3}
-    refused = generate(server, text="a", sampling_params=params, stream=stream)
-    assert refused.status_code == 400
-    assert "max_tokens" in refused.text
-
-
-@pytest.mark.parametrize("stream", [False, True])
+@in_both_ways
 @pytest.mark.parametrize("text", ["", ["a", ""]], ids=["alone", "in a batch"])
 def test_an_empty_text_is_refused_and_the_server_keeps_running(
     server: Server, text: Any, stream: bool, release: str
@@ -85,7 +78,7 @@ def test_an_empty_text_is_refused_and_the_server_keeps_running(
         assert held_requests(server) == []
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@in_both_ways
 def test_a_null_flag_counts_as_absent(server: Server, stream: bool) -> None:
     body = CASES["plain"].body(stream=stream)
     nothing: dict[str, Any] = dict.fromkeys(
@@ -98,32 +91,27 @@ def test_a_null_flag_counts_as_absent(server: Server, stream: bool) -> None:
 
 def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:
     prompts = [[5, 6], [7]]
+    body = {"input_ids": prompts, "sampling_params": SAMPLING}
     chunks = client.generate_stream(
-        server.base_url,
-        input_ids=prompts,
-        sampling_params=SAMPLING,
-        return_prompt_token_ids=True,
+        server.base_url, **body, return_prompt_token_ids=True
     )
-    told = [
+    found = [
         (c["index"], c["prompt_token_ids"]) for c in chunks if "prompt_token_ids" in c
     ]
-    assert sorted(told) == list(enumerate(prompts))
+    assert sorted(found) == list(enumerate(prompts))
 
 
-def test_prompt_ids_are_refused_in_a_session(server: Server) -> None:
+@in_both_ways
+def test_fields_of_generate_are_refused_by_name(server: Server, stream: bool) -> None:
+    params = {**SAMPLING, "max_tokens": 3}
+    refused = generate(server, text="a", sampling_params=params, stream=stream)
+    assert refused.status_code == 400 and "max_tokens" in refused.text
     session = send(server, "/open_session", capacity_of_str_len=1000).json()
-    for stream in (False, True):
-        refused = generate(
-            server,
-            input_ids=[5],
-            session_params={"id": session},
-            return_prompt_token_ids=True,
-            stream=stream,
-        )
-        assert refused.status_code == 400
-        assert "session_params" in refused.json()["error"]["message"]
-    served = generate(server, input_ids=[5], session_params={"id": session})
-    assert len(served.json()["output_ids"]) == 3
+    body = {"input_ids": [5], "session_params": {"id": session}}
+    refused = generate(server, **body, return_prompt_token_ids=True, stream=stream)
+    assert refused.status_code == 400
+    assert "session_params" in refused.json()["error"]["message"]
+    assert len(generate(server, **body).json()["output_ids"]) == 3
 
 
 LONG = "a " * 17000
@@ -131,7 +119,7 @@ LONG = "a " * 17000
 
 
 @pytest.mark.parametrize("logprobs", [False, True])
-@pytest.mark.parametrize("stream", [False, True])
+@in_both_ways
 def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
     server: Server, stream: bool, logprobs: bool, release: str
 ) -> None:
@@ -155,8 +143,7 @@ def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
         body["token_ids_logprob"] = [5]
     if stream:
         *_, last = client.generate_stream(server.base_url, **body)
-        assert last["output_ids"] == []
-        assert last["text"] == ""
+        assert (last["output_ids"], last["text"]) == ([], "")
         assert last["meta_info"]["finish_reason"]["type"] == "abort"
         assert last["meta_info"]["completion_tokens"] == 0
     else:
@@ -172,14 +159,14 @@ def test_a_log_that_omits_the_prompt_omits_its_ids(server: Server) -> None:
     configure(True)
     try:
         for stream in (False, True):
-            told = generate(
+            answer = generate(
                 server,
                 input_ids=[101, 102, 103, 104],
                 sampling_params={**SAMPLING, "sampling_seed": 77},
                 return_prompt_token_ids=True,
                 stream=stream,
             )
-            assert "prompt_token_ids" in told.text
+            assert "prompt_token_ids" in answer.text
     finally:
         configure(False)
     log = server.log.read_text()[before:]
