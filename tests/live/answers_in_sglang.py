@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 CALL = '<tool_call>\n{"name": "f", "arguments": {"é": 1e-07}}\n</tool_call>'
@@ -23,12 +24,8 @@ TOOL = {
     "type": "function",
     "function": {"name": "f", "parameters": {"type": "object", "properties": {}}},
 }
-USUAL: list[Any] = [
-    (-0.5, 5, "a"),
-    (-1e-7, 6, "é"),
-    (-3.4028234663852886e38, 7, '"\n'),
-    (0.0, 8, "_sa"),
-]
+USUAL: list[Any] = [(-0.5, 5, "a"), (-1e-7, 6, "é")]
+USUAL += [(-3.4028234663852886e38, 7, '"\n'), (0.0, 8, "_sa")]
 NAMELESS = [(value, token_id, None) for value, token_id, _ in USUAL]
 TOPS = [[*USUAL, (-0.25, 9, "a")] for _ in USUAL]
 BAD: dict[str, list[Any]] = {
@@ -123,18 +120,12 @@ def chat_cases() -> Iterator[Asked]:
     yield "weights, bad: NaN", ask, [answer(**nan, **logprobs())]
     for name, entries in BAD.items():
         yield f"logprobs, bad: {name}", ask, [answer(**logprobs(entries))]
-        for tops in (
-            [entries] * len(entries),
-            [USUAL] * (len(entries) - 1) + [entries],
-        ):
-            result = [answer(**logprobs([USUAL[0]] * len(tops), tops))]
+        n = len(entries)
+        for tops in ([entries] * n, [USUAL] * (n - 1) + [entries]):
+            result = [answer(**logprobs([USUAL[0]] * n, tops))]
             yield f"top_logprobs, bad: {name}, {len(tops[0])}", ask, result
-    few: dict[str, list[Any]] = {
-        "None": [None] * 4,
-        "one None": [*TOPS[:3], None],
-        "few": TOPS[:2],
-    }
-    for name, tops in few.items():
+    few = [("None", [None] * 4), ("one None", [*TOPS[:3], None]), ("few", TOPS[:2])]
+    for name, tops in few:
         yield f"top_logprobs, bad: {name}", ask, [answer(**logprobs(tops=tops))]
     yield "logprobs, bad: none", ask, [answer()]
     yield "the engine refuses", ask, REFUSED
@@ -188,12 +179,13 @@ def generate_cases() -> Iterator[Asked]:
 
 def cases() -> Iterator[Case]:
     """Yield name, endpoint, request and the engine's result or error."""
-    for path, some in (
-        (CHAT, chat_cases()),
-        (COMPLETIONS, completion_cases()),
-        (GENERATE, generate_cases()),
-    ):
-        for name, body, result in some:
+    by_path = {
+        CHAT: chat_cases,
+        COMPLETIONS: completion_cases,
+        GENERATE: generate_cases,
+    }
+    for path, some in by_path.items():
+        for name, body, result in some():
             yield name, path, body, result
 
 
@@ -237,49 +229,37 @@ def main() -> None:
     from sglang.srt.entrypoints.openai import serving_chat
 
     logging.disable(logging.CRITICAL)
-    encoded, models = [], []
     routing: Any = fastapi.routing
-    encoder = routing.jsonable_encoder
-    model = serving_chat.ChatCompletionTokenLogprob
-
-    def encode(*args: Any) -> Any:
-        encoded.append(1)
-        return encoder(*args)
-
-    def build(**fields: Any) -> Any:
-        # `model` may be a fork's by the time of the call.
-        models.append(1)
-        return model(**fields)
-
-    routing.jsonable_encoder = encode
-    serving_chat.ChatCompletionTokenLogprob = build
+    routing.jsonable_encoder = encoder = mock.Mock(wraps=routing.jsonable_encoder)
     application = Application(
         tool_call_parser="qwen25",
         reasoning_parser="deepseek-r1",
         enable_cache_report=True,
     )
-    told = {}
+    answers = {}
 
-    def tell(label: str, path: str, body: dict[str, Any], result: Any) -> None:
-        application.result = result
-        encoded.clear()
-        models.clear()
-        if path == CHAT:
-            body = {"return_token_ids": False, **body}
-        body = {**application.smallest(path), **body}
-        status, headers, data = asyncio.run(application.post(path, body))
-        ways = bool(encoded), len(models)
-        told[label] = [status, headers, data.decode("latin-1"), *ways]
+    def post(label: str, cases: Iterator[Case]) -> None:
+        wrapped = serving_chat.ChatCompletionTokenLogprob
+        with mock.patch.object(
+            serving_chat, "ChatCompletionTokenLogprob", wraps=wrapped
+        ) as models:
+            for name, path, body, result in cases:
+                application.result = result
+                encoder.reset_mock()
+                models.reset_mock()
+                if path == CHAT:
+                    body = {"return_token_ids": False, **body}
+                body = {**application.smallest(path), **body}
+                status, headers, data = asyncio.run(application.post(path, body))
+                ways = encoder.called, models.call_count
+                text = data.decode("latin-1")
+                answers[f"{path}: {name}{label}"] = [status, headers, text, *ways]
 
-    for name, path, body, result in cases():
-        tell(f"{path}: {name}", path, body, result)
+    post("", cases())
     for fork, (old, new) in FORKS.items():
         become(old, new)
-        model = serving_chat.ChatCompletionTokenLogprob
-        serving_chat.ChatCompletionTokenLogprob = build
-        for name, path, body, result in fork_cases():
-            tell(f"{path}: {name}, {fork}", path, body, result)
-    Path(sys.argv[1]).write_text(json.dumps(told))
+        post(f", {fork}", fork_cases())
+    Path(sys.argv[1]).write_text(json.dumps(answers))
 
 
 if __name__ == "__main__":

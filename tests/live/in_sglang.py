@@ -151,14 +151,13 @@ def test_batches_keep_the_flag_when_indexed() -> None:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 
     for flag in (True, False):
-        generate = GenerateReqInput(text=["a", "b"], return_prompt_token_ids=flag)
-        embed = EmbeddingReqInput(text=["a", "b"], return_prompt_token_ids=flag)
-        pairs = EmbeddingReqInput(
-            text=[["a", "b"]],
-            is_cross_encoder_request=True,
-            return_prompt_token_ids=flag,
-        )
-        for batch in (generate, embed, pairs):
+        more = {"return_prompt_token_ids": flag}
+        pairs = {"text": [["a", "b"]], "is_cross_encoder_request": True}
+        for batch in (
+            GenerateReqInput(text=["a", "b"], **more),
+            EmbeddingReqInput(text=["a", "b"], **more),
+            EmbeddingReqInput(**pairs, **more),
+        ):
             batch.normalize_batch_and_arguments()
             assert batch[0].return_prompt_token_ids is flag
 

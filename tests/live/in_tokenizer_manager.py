@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import json
 from collections.abc import Callable
@@ -226,45 +225,6 @@ def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
 def no_logprobs(engine: Engine, tokenized: Any) -> None:
     engine.deliver(tokenized.rid, [11], logprobs=1)
     engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
-
-
-def test_no_more_lists_of_a_prompt_are_held_than_by_stock_after_it_is_sent() -> None:
-    from sglang.srt.managers.io_struct import GenerateReqInput
-
-    token_id = 93_071
-
-    def held() -> int:
-        """Return the number of lists with the prompt."""
-        referrers = gc.get_referrers(token_id)
-        return sum(isinstance(one, list) and len(one) == 1000 for one in referrers)
-
-    async def tokenize(*args: Any) -> Any:
-        return [token_id] + [7] * 999, None
-
-    async def read(is_wanted: bool, stream: bool) -> tuple[int, set[int]]:
-        """Return the lists held before the first output, and after each."""
-        engine = Engine(in_turns)
-        engine.manager._tokenize_texts = tokenize
-        obj = GenerateReqInput(
-            text="-", stream=stream, return_prompt_token_ids=is_wanted
-        )
-        outputs = engine.manager.generate_request(obj, engine._raw())
-        reading = asyncio.ensure_future(anext(outputs))
-        while not engine.sent and not reading.done():
-            await asyncio.sleep(0)
-        engine.sent.clear()
-        before = held()
-        first = await reading
-        prompt = first.pop("prompt_token_ids", [None])
-        assert prompt[0] == (token_id if is_wanted else None)
-        del prompt
-        return before, {held()} | {held() async for _ in outputs}
-
-    for stream in (True, False):
-        _, stock = asyncio.run(asyncio.wait_for(read(False, stream), 10))
-        before, after = asyncio.run(asyncio.wait_for(read(True, stream), 10))
-        assert before == 1
-        assert after == stock
 
 
 def test_missing_logprobs_are_an_error() -> None:

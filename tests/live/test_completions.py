@@ -12,7 +12,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers.asking import LOGPROB_NOISE
-from tests.helpers.endpoints import COMPLETIONS, Json, post, refused, stream
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, post, refused, stream
 from tests.helpers.servers import held_requests, in_one_mode
 
 
@@ -130,8 +130,15 @@ def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> 
     assert held_requests(server) == []
 
 
+FLAGS = ("token_ids", "tokens_as_token_ids", "weight_versions")
+
+
 @in_one_mode
-@pytest.mark.parametrize("field", ["return_token_ids", "return_tokens_as_token_ids"])
-def test_a_flag_of_another_type_is_refused_by_name(server: Server, field: str) -> None:
-    with refused(field):
-        post(server, COMPLETIONS, prompt="x", **{field: [1]})
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_of_another_type_is_refused(
+    server: Server, path: str, flag: str
+) -> None:
+    prompt = {"prompt": "x", "messages": line("plain").messages}
+    with refused(f"return_{flag}"):
+        post(server, path, **prompt, **{f"return_{flag}": [1]})

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from agentcore_patches.patches.releases import is_between
+from agentcore_verify.server import Server
 from tests.helpers import weights
 from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, send
 from tests.helpers.servers import Launch, Trees
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
+IDS = {"return_token_ids": True}
 
 
-@pytest.fixture(scope="module")
-def endless_model(
-    scripted_model: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The scripted model, without an EOS token anywhere."""
-    folder = tmp_path_factory.mktemp("endless") / "model"
-    return weights.without(scripted_model, folder, "eos_token", "eos_token_id")
+def assert_serves(server: Server) -> None:
+    body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
+    assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
 
 
 def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
@@ -34,33 +32,27 @@ def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
                 response = send(server, "/generate", **body, stream=streaming)
                 assert response.status_code == 400
                 assert f"{name} needs a tokenizer" in response.text
-        body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
-        assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
+        assert_serves(server)
 
 
 def test_a_tokenizer_without_an_eos_token(
-    trees: Trees, launch: Launch, endless_model: Path, release: str
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path, release: str
 ) -> None:
+    without = "eos_token", "eos_token_id"
+    model = weights.without(scripted_model, tmp_path / "endless", *without)
     status = 400 if is_between(release, "", "0.5.16") else 200
     chat = {"messages": [{"role": "user", "content": "Name many things."}]}
+    params = {**PARAMS, "min_new_tokens": 2}
     # The grammars of some releases need an EOS token to start at all.
-    args = ("--grammar-backend", "none")
-    with launch(trees.patched, *args, model=endless_model) as server:
+    with launch(trees.patched, "--grammar-backend", "none", model=model) as server:
         for path, body in (
-            (
-                CHAT,
-                {**chat, "max_tokens": 5, "min_tokens": 2, "return_token_ids": True},
-            ),
-            (
-                "/generate",
-                {"input_ids": [5], "sampling_params": {**PARAMS, "min_new_tokens": 2}},
-            ),
+            (CHAT, {**chat, "max_tokens": 5, "min_tokens": 2, **IDS}),
+            ("/generate", {"input_ids": [5], "sampling_params": params}),
         ):
             response = send(server, path, **body)
             assert response.status_code == status, response.text
             assert status == 200 or "needs an EOS token" in response.text
-        body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
-        assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
+        assert_serves(server)
 
 
 def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
@@ -73,25 +65,20 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
     )
     (model / "tokenizer.json").unlink()
     tokenizer.save(str(model / "tokenizer.json"))
-    body = {"model": "m", "max_tokens": 2, "return_token_ids": True, "echo": True}
+    body = {"model": "m", "max_tokens": 2, "echo": True, **IDS}
+
+    def prompts(streaming: bool, **more: Any) -> dict[int, list[int]]:
+        return {
+            choice["index"]: choice["prompt_token_ids"]
+            for answer in answers(server, COMPLETIONS, streaming, **body, **more)
+            for choice in answer["choices"]
+            if choice.get("prompt_token_ids")
+        }
+
     with launch(trees.patched, model=model) as server:
         for prompt in ("Say hello.", ["Say hello.", "Hello"]):
             for streaming in (False, True):
-                added, bare = (
-                    {
-                        choice["index"]: choice["prompt_token_ids"]
-                        for answer in answers(
-                            server,
-                            COMPLETIONS,
-                            streaming,
-                            prompt=prompt,
-                            **body,
-                            **more,
-                        )
-                        for choice in answer["choices"]
-                        if choice.get("prompt_token_ids")
-                    }
-                    for more in ({}, {"add_special_tokens": False})
-                )
+                added = prompts(streaming, prompt=prompt)
+                bare = prompts(streaming, prompt=prompt, add_special_tokens=False)
                 assert added == {index: [1, *ids] for index, ids in bare.items()}
                 assert len(added) == (1 if isinstance(prompt, str) else 2)

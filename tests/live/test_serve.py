@@ -108,9 +108,12 @@ def test_a_server_that_fails_to_start_shows_the_reason_and_its_log(
     assert process.wait(timeout=SECONDS) == 6
 
     [log] = temp.iterdir()
-    told = (tmp_path / "err").read_text()
-    assert told.startswith(
-        "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
-        f"Its log is {log}.\nhint: "
+    assert (
+        (tmp_path / "err")
+        .read_text()
+        .startswith(
+            "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
+            f"Its log is {log}.\nhint: "
+        )
     )
     assert (tmp_path / "out").read_text() == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -75,6 +74,12 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
     assert list(temp.glob("agentcore-*")) == []
 
 
+def generated(server: Server) -> dict[str, Any]:
+    sampling = {"temperature": 0, "max_new_tokens": 5}
+    prompt = [10, 11, 12]
+    return client.generate(server.base_url, input_ids=prompt, sampling_params=sampling)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_serves_the_script_and_leaves_nothing(
     options: ServerOptions, fork_server: ForkServer, temp: Path, way: str, release: str
@@ -95,23 +100,18 @@ def test_serves_the_script_and_leaves_nothing(
                 assert shared_memory(launcher)
             for entry in SCRIPT:
                 answer = client.ask(server.base_url, **Case(entry.name).body())
-                (said,) = answer.completions
+                [choice] = answer.completions
                 if way == "reasoning" and "</think>" in entry.text:
                     thought, _, rest = entry.text.partition("</think>")
                     thought = thought.removeprefix("<think>").strip()
-                    assert said.reasoning_content.strip() == thought
+                    assert choice.reasoning_content.strip() == thought
                     # Later releases keep the line breaks before it.
-                    assert said.content.strip() == rest.strip()
+                    assert choice.content.strip() == rest.strip()
                 elif way == "reasoning":
-                    assert said.reasoning_content == entry.text
+                    assert choice.reasoning_content == entry.text
                 else:
-                    assert said.content == entry.text
-            ids = [10, 11, 12]
-            sampling = {"temperature": 0, "max_new_tokens": 5}
-            made = client.generate(
-                server.base_url, input_ids=ids, sampling_params=sampling
-            )
-            assert MIRROR_KEY in made["meta_info"]
+                    assert choice.content == entry.text
+            assert MIRROR_KEY in generated(server)["meta_info"]
             if way == "default":
                 assert_tool_calls_are_parsed(server, release)
         finally:
@@ -125,37 +125,33 @@ def test_serves_the_script_and_leaves_nothing(
 
 def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     """Use hermes: with streaming, qwen25 loses every call after the first."""
-
-    def calls(name: str, **body: Any) -> tuple[tuple[str, object], ...]:
-        asked = Case(name, tools=True).body(**body)
-        answer = client.ask(server.base_url, **asked)
-        (said,) = answer.completions
-        assert said.finish_reason == "tool_calls"
-        return tuple((c.name, json.loads(c.arguments)) for c in said.tool_calls)
-
-    for name in ("tool", "two_tools", "text_then_tool"):
-        assert calls(name) == line(name).tool_calls
-        assert calls(name, stream=True) == line(name).tool_calls
-    if not grammar_serves_required_calls(release):
-        return
-    only = (("get_weather", {"city": "Paris"}),)
-    assert calls("call_list", tool_choice="required") == only
-    assert calls("call_list", tool_choice="required", stream=True) == only
+    names = ("tool", "two_tools", "text_then_tool")
+    cases = [(name, line(name).tool_calls, {}) for name in names]
+    if grammar_serves_required_calls(release):
+        call = ("get_weather", {"city": "Paris"})
+        cases.append(("call_list", (call,), {"tool_choice": "required"}))
+    for name, calls, more in cases:
+        for stream in (False, True):
+            body = Case(name, tools=True).body(stream=stream, **more)
+            [choice] = client.ask(server.base_url, **body).completions
+            assert choice.finish_reason == "tool_calls"
+            found = [(c.name, json.loads(c.arguments)) for c in choice.tool_calls]
+            assert found == [*calls]
 
 
-def test_a_missing_interpreter_is_named(
-    options: ServerOptions, temp: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"python": Path("/no-such-python")}, "no-such-python"),
+        # The first prompt is rejected.
+        ({"args": ("--context-length", "8")}, "HTTP 400"),
+    ],
+)
+def test_a_server_that_cannot_start_shows_the_reason(
+    options: ServerOptions, temp: Path, change: dict[str, Any], reason: str
 ) -> None:
-    server = Server(replace(options, python=tmp_path / "no-such-python"))
-    with nothing_left(server, temp), pytest.raises(ServerError, match="no-such-python"):
-        server.start()
-
-
-def test_a_server_that_rejects_its_first_prompt_shows_the_reason(
-    options: ServerOptions, temp: Path
-) -> None:
-    server = Server(replace(options, args=("--context-length", "8")))
-    with nothing_left(server, temp), pytest.raises(ServerError, match="HTTP 400"):
+    server = Server(replace(options, **change))
+    with nothing_left(server, temp), pytest.raises(ServerError, match=reason):
         server.start()
 
 
@@ -186,9 +182,7 @@ def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
         server = Server(options)
         with nothing_left(server, temp), server:
             assert server.port != port
-            assert client.generate(
-                server.base_url, input_ids=[1], sampling_params={"max_new_tokens": 1}
-            )
+            assert generated(server)
             server.ensure_alive()
             assert server.pid is not None
             os.kill(server.pid, signal.SIGKILL)
@@ -201,11 +195,7 @@ def test_a_hanging_server_is_killed(options: ServerOptions, temp: Path) -> None:
     server = Server(bare)
     with nothing_left(server, temp):
         server.start()
-        made = client.generate(
-            server.base_url,
-            input_ids=[10, 11, 12],
-            sampling_params={"temperature": 0, "max_new_tokens": 5},
-        )
+        made = generated(server)
         assert made["meta_info"][MIRROR_KEY] == made["output_ids"]
         processes = server.processes()
         for process in processes:
@@ -258,32 +248,17 @@ class SecondNode(Server):
         return True
 
 
-@pytest.mark.parametrize("second", ["patched", "vanilla"])
-def test_a_server_of_two_nodes_needs_the_patches_on_both(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path, second: str
+def test_a_server_of_two_nodes_updates_its_weights(
+    trees: Trees, launch: Launch, scripted_model: Path
 ) -> None:
-    """Without the second node's patches, its first update would hang."""
-    first = tmp_path / "first"
-    shutil.copytree(trees.patched, first)
-    with (first / "sglang/srt/agentcore/weight_versions.py").open("a") as landed:
-        landed.write("\n_PATIENCE = _RANKS_TIMEOUT = timedelta(seconds=3)\n")
     args = [
         *("--tp", "2", "--nnodes", "2", "--disable-custom-all-reduce"),
-        *("--dist-init-addr", f"{HOST}:{free_port(HOST)}"),
+        *("--dist-init-addr", f"{HOST}:{free_port(HOST)}", "--node-rank"),
     ]
     env = {"SGLANG_CPU_OMP_THREADS_BIND": "0|0", "GLOO_SOCKET_IFNAME": "lo"}
-    nodes = [
-        launch(tree, *args, "--node-rank", str(rank), env=env)
-        for rank, tree in enumerate((first, getattr(trees, second)))
-    ]
-    with SecondNode(nodes[1].options):
-        if second == "patched":
-            with nodes[0] as server:
-                weights = {"model_path": str(scripted_model), "weight_version": "2"}
-                for _ in range(2):
-                    url = f"{server.base_url}/update_weights_from_disk"
-                    assert client.post(url, weights, timeout=60).json()["success"]
-            return
-        with pytest.raises(ServerError):
-            nodes[0].start()
-    assert "no patches were reported by ranks 1 of 2." in nodes[0].log.read_text()
+    first, second = (launch(trees.patched, *args, rank, env=env) for rank in "01")
+    with SecondNode(second.options), first as server:
+        weights = {"model_path": str(scripted_model), "weight_version": "2"}
+        for _ in range(2):
+            url = f"{server.base_url}/update_weights_from_disk"
+            assert client.post(url, weights, timeout=60).json()["success"]

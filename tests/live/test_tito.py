@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from agentcore_verify.server import Server
-from tests.helpers.asking import (
-    CASES,
-    ask,
-    assert_equal,
-    assert_whole,
-    skip_what_no_grammar_serves,
-)
+from tests.helpers import asking
+from tests.helpers.asking import CASES, ask
 from tests.helpers.endpoints import refused
 from tests.helpers.servers import Launch, Trees, in_one_mode
 
@@ -29,7 +24,7 @@ DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
 def test_the_prompt_sent_back_as_ids_gives_the_same(
     server: Server, release: str, name: str, stream: bool
 ) -> None:
-    skip_what_no_grammar_serves(release, name)
+    asking.skip_what_no_grammar_serves(release, name)
     templated = ask(server, CASES[name])
     given = ask(
         server,
@@ -38,8 +33,8 @@ def test_the_prompt_sent_back_as_ids_gives_the_same(
         input_ids=list(templated.prompt_token_ids or ()),
         stream=stream,
     )
-    assert_whole(given)
-    assert_equal(given, templated)
+    asking.assert_whole(given)
+    asking.assert_equal(given, templated)
     if not stream:
         for one, other in zip(given.completions, templated.completions, strict=True):
             assert one.content == other.content

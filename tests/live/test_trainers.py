@@ -64,59 +64,49 @@ def test_content_is_empty_rather_than_null_only_on_request(
         assert choice["message"]["content"] == content, flags
 
 
-@pytest.mark.parametrize(
-    ("streaming", "return_token_ids"),
-    [(False, None), (False, True), (False, False), (True, None)],
-)
-@pytest.mark.parametrize("name", ["emoji", "tool"])
-def test_nemo_gym_and_art_read_the_ids_from_the_logprobs(
-    server: Server, name: str, return_token_ids: bool | None, streaming: bool
-) -> None:
-    request = chat(name, tools=list(TOOLS))
-    token_ids = ids_in([post(server, CHAT, **request)])
-    n_top = 2 if streaming else 0
-    more = {"top_logprobs": n_top, "return_token_ids": return_token_ids}
-    request |= {"logprobs": True, "return_tokens_as_token_ids": True, **more}
-    entries = [
-        entry
-        for event in answers(server, CHAT, streaming, **request)
-        for choice in event["choices"]
-        if choice["logprobs"]
-        for entry in choice["logprobs"]["content"]
+def named(choice: Json) -> list[tuple[str, list[str]]]:
+    """Return the token of each entry of the logprobs, and its alternatives."""
+    logprobs = choice["logprobs"] or {"content": []}
+    if "content" not in logprobs:
+        tops = map(list, logprobs["top_logprobs"])
+        return [*zip(logprobs["tokens"], tops, strict=True)]
+    return [
+        (entry["token"], [top["token"] for top in entry["top_logprobs"]])
+        for entry in logprobs["content"]
     ]
-    assert [entry["token"] for entry in entries] == [
-        f"token_id:{token_id}" for token_id in token_ids
-    ]
-    for entry in entries:
-        assert len(entry["top_logprobs"]) == n_top
-        for top in entry["top_logprobs"]:
-            assert int(top["token"].removeprefix("token_id:")) < 448
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("return_token_ids", [None, True])
-def test_logprobs_of_completions_name_their_tokens_by_id(
+@pytest.mark.parametrize("return_token_ids", [None, True, False])
+@pytest.mark.parametrize("name", ["emoji", "tool", "a completion"])
+def test_nemo_gym_and_art_read_the_ids_from_the_logprobs(
     server: Server,
     expected: tuple[list[int], list[int]],
+    name: str,
     return_token_ids: bool | None,
     streaming: bool,
 ) -> None:
-    prompt, completion = expected
-    request = {"prompt": prompt, "max_tokens": 700, "temperature": 0, "logprobs": 2}
-    request["return_tokens_as_token_ids"] = True
-    request["return_token_ids"] = return_token_ids
-    logprobs = [
-        choice["logprobs"]
-        for answer in answers(server, COMPLETIONS, streaming, **request)
-        for choice in answer["choices"]
-        if choice["logprobs"]
+    n_top = 2 if streaming else 0
+    if name == "a completion":
+        path, n_top, token_ids = COMPLETIONS, 2, expected[1]
+        request = {"prompt": expected[0], "max_tokens": 700, "temperature": 0}
+        request |= {"logprobs": 2}
+    else:
+        path, request = CHAT, chat(name, tools=list(TOOLS))
+        token_ids = ids_in([post(server, CHAT, **request)])
+        request |= {"logprobs": True, "top_logprobs": n_top}
+    flags = {"return_tokens_as_token_ids": True, "return_token_ids": return_token_ids}
+    entries = [
+        entry
+        for event in answers(server, path, streaming, **request, **flags)
+        for choice in event["choices"]
+        for entry in named(choice)
     ]
-    tokens = [token for entry in logprobs for token in entry["tokens"]]
-    assert tokens == [f"token_id:{token_id}" for token_id in completion]
-    for entry in logprobs:
-        for token, top in zip(entry["tokens"], entry["top_logprobs"], strict=True):
-            assert len(top) == 2
-            assert token in top
+    assert [token for token, _ in entries] == [f"token_id:{i}" for i in token_ids]
+    for token, tops in entries:
+        assert len(tops) == n_top
+        assert path == CHAT or token in tops
+        assert all(int(top.removeprefix("token_id:")) < 448 for top in tops)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

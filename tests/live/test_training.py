@@ -18,13 +18,10 @@ PYTHON = ROOT / "build/train/bin/python"
 LIMIT = 1e-3
 """Largest difference between the trainer's and the server's logprob of a token."""
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        not PYTHON.exists(),
-        reason="no environment with TRL in build/train: `make test` creates it",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists(),
+    reason="no environment with TRL in build/train: `make test` creates it",
+)
 
 
 def run(*command: str | Path) -> str:
@@ -57,6 +54,4 @@ def test_the_trainer_has_the_logprobs_of_the_server(
     for row in rows:
         assert row["turns"] > 1.5, row
         assert row["max"] < LIMIT, row
-        assert row["apart"] == 0, row
-        assert row["broken"] == 0, row
-        assert row["stale"] == {}, row
+        assert (row["apart"], row["broken"], row["stale"]) == (0, 0, {}), row

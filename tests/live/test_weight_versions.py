@@ -40,7 +40,6 @@ from tests.helpers.endpoints import (
     Json,
     answers,
     post,
-    refused,
     send,
     stream,
 )
@@ -607,12 +606,6 @@ def test_versions_can_be_requested_without_token_ids(
         chunks = [chunk for event in events for chunk in event["choices"]]
         assert chunks[-1]["weight_versions"] == spans
         assert not any(chunk.get("token_ids") for chunk in chunks)
-
-
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_a_flag_of_another_type_is_refused(updated: Server, path: str) -> None:
-    with refused("return_weight_versions"):
-        post(updated, path, **QUESTION, prompt="a", return_weight_versions=["x"])
 
 
 def test_a_beam_search_has_no_weight_versions(updated: Server, release: str) -> None:
