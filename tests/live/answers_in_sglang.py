@@ -124,8 +124,8 @@ def chat_cases() -> Iterator[Asked]:
         for tops in ([entries] * n, [USUAL] * (n - 1) + [entries]):
             result = [answer(**logprobs([USUAL[0]] * n, tops))]
             yield f"top_logprobs, bad: {name}, {len(tops[0])}", ask, result
-    few = [("None", [None] * 4), ("one None", [*TOPS[:3], None]), ("few", TOPS[:2])]
-    for name, tops in few:
+    few: dict[str, Any] = {"None": [None] * 4, "one None": [*TOPS[:3], None]}
+    for name, tops in (few | {"few": TOPS[:2]}).items():
         yield f"top_logprobs, bad: {name}", ask, [answer(**logprobs(tops=tops))]
     yield "logprobs, bad: none", ask, [answer()]
     yield "the engine refuses", ask, REFUSED

@@ -246,8 +246,8 @@ def of_vllm(
 ) -> Any:
     """Ask vLLM's endpoint; return prompt, placeholders and each choice's tokens."""
     sampling = {"temperature": 0, "max_tokens": 12, "logprobs": 0, "n": n}
-    request = {"token_ids": token_ids, "sampling_params": sampling, "model": None}
-    request |= {"return_token_ids": True, **more}
+    request: dict[str, Any] = {"token_ids": token_ids, "sampling_params": sampling}
+    request |= {"model": None, "return_token_ids": True, **more}
     events = endpoints.answers(server, VLLM, stream, **request)
     found: dict[int, list[int]] = {}
     for event in events:

@@ -74,7 +74,7 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
     assert list(temp.glob("agentcore-*")) == []
 
 
-def generated(server: Server) -> dict[str, Any]:
+def generated(server: Server) -> Any:
     sampling = {"temperature": 0, "max_new_tokens": 5}
     prompt = [10, 11, 12]
     return client.generate(server.base_url, input_ids=prompt, sampling_params=sampling)
@@ -126,7 +126,7 @@ def test_serves_the_script_and_leaves_nothing(
 def assert_tool_calls_are_parsed(server: Server, release: str) -> None:
     """Use hermes: with streaming, qwen25 loses every call after the first."""
     names = ("tool", "two_tools", "text_then_tool")
-    cases = [(name, line(name).tool_calls, {}) for name in names]
+    cases: list[Any] = [(name, line(name).tool_calls, {}) for name in names]
     if grammar_serves_required_calls(release):
         call = ("get_weather", {"city": "Paris"})
         cases.append(("call_list", (call,), {"tool_choice": "required"}))

@@ -47,8 +47,6 @@ def test_the_prompt_sent_back_as_ids_gives_the_same(
 BAD: dict[str, tuple[Any, str]] = {
     "beyond the vocabulary": ([5, 6, VOCABULARY], "input_ids[2]"),
     "floats": ([5.0, 6.5], "float"),
-    "booleans": ([True], "bool"),
-    "nulls": ([None], "NoneType"),
     "longer than the context": ([5] * 50_000, "50000"),
     "longer than the cache": ([5] * 16_384, "16384"),
 }
