@@ -39,6 +39,10 @@ class Case:
         }
 
 
+_USAGE = {"include_usage": True}
+_REQUIRED = {"tool_choice": "required", "separate_reasoning": False}
+"""A reasoning parser would mistake the JSON of a required call for reasoning."""
+
 CASES = {
     "plain": Case("plain"),
     "nothing said": Case("silent"),
@@ -48,12 +52,7 @@ CASES = {
     "two tool calls": Case("two_tools", tools=True),
     "text, then a tool call": Case("text_then_tool", tools=True),
     "tools, none called": Case("emoji", tools=True),
-    "tool call required": Case(
-        "call_list",
-        tools=True,
-        # A reasoning parser would mistake the JSON for reasoning.
-        options={"tool_choice": "required", "separate_reasoning": False},
-    ),
+    "tool call required": Case("call_list", tools=True, options=_REQUIRED),
     "reasoning": Case("reasoning"),
     "reasoning, then a tool call": Case("reasoning_then_tool", tools=True),
     "reasoning at once": Case("reasoning", options={"stream_reasoning": False}),
@@ -70,13 +69,11 @@ CASES = {
     "top_logprobs of a tool call": Case(
         "tool", tools=True, options={"top_logprobs": 2}
     ),
-    "usage": Case("plain", options={"stream_options": {"include_usage": True}}),
+    "usage": Case("plain", options={"stream_options": _USAGE}),
     "usage on every chunk": Case(
         "two_tools",
         tools=True,
-        options={
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True}
-        },
+        options={"stream_options": {**_USAGE, "continuous_usage_stats": True}},
     ),
 }
 
@@ -122,12 +119,10 @@ def assert_equal(streamed: Answer, whole: Answer) -> None:
 
 def assert_logprobs(one: Completion, other: Completion) -> None:
     assert one.logprobs is not None and other.logprobs is not None
-    assert [entry["token"] for entry in one.logprobs] == [
-        entry["token"] for entry in other.logprobs
-    ]
-    assert _values(one.logprobs) == pytest.approx(
-        _values(other.logprobs), abs=LOGPROB_NOISE
-    )
+    pairs = zip(one.logprobs, other.logprobs, strict=True)
+    assert all(first["token"] == second["token"] for first, second in pairs)
+    wanted = pytest.approx(_values(other.logprobs), abs=LOGPROB_NOISE)
+    assert _values(one.logprobs) == wanted
 
 
 def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:

@@ -251,20 +251,14 @@ def test_a_state_document_that_no_command_writes_is_refused(
     assert photograph(package) == before
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"0.5.9", b"0.5.8"),
-        # Formats of 0.1.0 and of a later version.
-        (b'"format": 2', b'"format": 1'),
-        (b'"format": 2', b'"format": 3'),
-    ],
-)
+# The last two are formats of 0.1.0 and of a later version.
+@pytest.mark.parametrize("new", [b"0.5.8", b'"format": 1', b'"format": 3'])
 def test_a_state_document_that_this_version_did_not_write_is_refused(
-    old: bytes, new: bytes, package: Path
+    new: bytes, package: Path
 ) -> None:
     apply(sglang_dir=package)
     file = package / FOLDER / "state.json"
+    old = b'"format": 2' if b"format" in new else b"0.5.9"
     file.write_bytes(file.read_bytes().replace(old, new))
     before = contents(package)
     for command in (*COMMANDS, recover):
@@ -326,9 +320,9 @@ def test_temporary_files_replaced_by_links_expose_no_file_of_root(
     swapped = []
 
     def swapping(*arguments: Any, **named: Any) -> Any:
+        patterns = "*.tmp", f".*{FOLDER}"
         drafts = [
-            *planted.package.rglob("*.tmp"),
-            *planted.package.rglob(f".*{FOLDER}"),
+            file for pattern in patterns for file in planted.package.rglob(pattern)
         ]
         for draft in drafts:
             draft.unlink()

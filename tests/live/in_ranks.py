@@ -163,8 +163,8 @@ def run_rank(rank: int, store: str, outcomes: Any) -> None:
     weight_versions._PATIENCE = timedelta(seconds=0.1)
     for second in (UNPATCHED, OTHER, SAME):
         began = time.monotonic()
-        outcome = start(rank, both, second)
-        outcomes.put(((second, False, rank), (*outcome, time.monotonic() - began)))
+        result = start(rank, both, second)
+        outcomes.put(((second, False, rank), (*result, time.monotonic() - began)))
     cases = [
         (name, does, has_barrier, both)
         for name, (does, _) in CASES.items()
@@ -176,11 +176,10 @@ def run_rank(rank: int, store: str, outcomes: Any) -> None:
         began = time.monotonic()
         try:
             answer = update(group, does[rank], has_barrier)
-            result = answer.success, answer.message
+            result = answer.success, answer.message, weight_versions._weights.version
         except Exception as error:
-            result = type(error).__name__, str(error)
-        outcome = (*result, weight_versions._weights.version, time.monotonic() - began)
-        outcomes.put(((name, has_barrier, rank), outcome))
+            result = type(error).__name__, str(error), weight_versions._weights.version
+        outcomes.put(((name, has_barrier, rank), (*result, time.monotonic() - began)))
 
 
 Outcome = tuple[Any, str, str, float]
