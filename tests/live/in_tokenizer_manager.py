@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from tests.live.in_sglang import (
     chat,
@@ -35,13 +36,13 @@ class Engine:
         module.wrap_shm_features = lambda obj: obj  # The real method asks a server.
         self.script = script
         self.sent: list[Any] = []
-        self.released: list[str] = []
+        self.release = mock.AsyncMock()
         self.abort = AbortReq
         self.manager = manager = tokenizer_manager(**args)
         manager.send_to_scheduler = SimpleNamespace(send_pyobj=self._send)
         manager._dispatch_to_scheduler = self._send  # From 0.5.15 on.
-        manager.lora_registry = SimpleNamespace(release=self._release)
-        manager._validate_and_resolve_lora = self._no_lora
+        manager.lora_registry = SimpleNamespace(release=self.release)
+        manager._validate_and_resolve_lora = mock.AsyncMock(return_value=None)
 
     def _send(self, tokenized: Any) -> None:
         # The engine may know a request by the ID with a suffix; results under the
@@ -50,12 +51,6 @@ class Engine:
             tokenized.rid = tokenized.rid.partition("\x1f")[0]
         self.sent.append(tokenized)
         asyncio.get_running_loop().call_soon(self.script, self, tokenized)
-
-    async def _release(self, lora_id: str) -> None:
-        self.released.append(lora_id)
-
-    async def _no_lora(self, obj: Any) -> None:
-        return None
 
     def deliver(
         self, rid: str, ids: list[int], logprobs: int | None = None, **more: Any
@@ -114,16 +109,10 @@ class Engine:
         return asyncio.run(asyncio.wait_for(asked, timeout=10))
 
     def _raw(self, **body: Any) -> Any:
-        async def json() -> dict[str, Any]:
-            return body
-
-        async def is_disconnected() -> bool:
-            return False
-
         return SimpleNamespace(
             headers={},
-            json=json,
-            is_disconnected=is_disconnected,
+            json=mock.AsyncMock(return_value=body),
+            is_disconnected=mock.AsyncMock(return_value=False),
             state=SimpleNamespace(),
             scope={},
         )
@@ -357,7 +346,7 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
             )
             assert events[-1]["choices"][0]["finish_reason"] == "abort"
             assert engine.manager.rid_to_state == {}
-            assert engine.released == ["id"]
+            engine.release.assert_called_once_with("id")
 
 
 def test_a_vllm_stream_whose_client_left_before_it_began_is_aborted() -> None:
@@ -477,10 +466,7 @@ async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> 
         prompt = by_text[obj.text] if obj.text else obj.input_ids
         return manager._create_tokenized_object(obj, obj.text, prompt)
 
-    async def tokenize_one(obj: Any) -> Any:
-        return tokenized(obj)
-
-    async def tokenize_all(size: int, obj: Any) -> Any:
+    def tokenized_all(size: int, obj: Any) -> Any:
         return [tokenized(obj[i]) for i in range(size)]
 
     async def answer(obj: Any, *_: Any) -> Any:
@@ -489,8 +475,8 @@ async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> 
         prompts.add(state, out, False)
         yield out["prompt_token_ids"]
 
-    manager._tokenize_one_request = tokenize_one
-    manager._batch_tokenize_and_process = tokenize_all
+    manager._tokenize_one_request = mock.AsyncMock(side_effect=tokenized)
+    manager._batch_tokenize_and_process = mock.AsyncMock(side_effect=tokenized_all)
     manager._wait_one_response = answer
     return await anext(manager.generate_request(request))
 

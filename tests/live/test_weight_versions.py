@@ -57,6 +57,8 @@ MODES: dict[str, tuple[str, ...]] = {
 }
 
 PAUSES = ["in_place", "retract", "abort", None]
+each_pause = pytest.mark.parametrize("pause", PAUSES, indirect=True)
+in_place_or_none = pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
 FLUSHES: dict[str, dict[str, bool]] = {
     "left-out": {},
     "true": {"flush_cache": True},
@@ -270,7 +272,7 @@ def old(updated: Server, model: Weights) -> str:
 
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("flush", FLUSHES)
-@pytest.mark.parametrize("pause", PAUSES, indirect=True)
+@each_pause
 def test_each_token_has_the_version_of_the_weights_that_sampled_it(
     updated: Server,
     model: Weights,
@@ -292,7 +294,7 @@ def test_each_token_has_the_version_of_the_weights_that_sampled_it(
 
 @pytest.mark.usefixtures("slow_engine", "old")
 @pytest.mark.parametrize("flush", FLUSHES)
-@pytest.mark.parametrize("pause", PAUSES, indirect=True)
+@each_pause
 def test_a_later_prompt_uses_no_cache_of_other_weights(
     updated: Server,
     model: Weights,
@@ -382,7 +384,7 @@ def test_updates_from_tensors_are_versioned_too(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
+@in_place_or_none
 def test_what_fails_during_requests_is_an_error_and_changes_no_version(
     updated: Server, old: str, pause: str | None, release: str
 ) -> None:
@@ -537,7 +539,7 @@ def test_an_update_from_tensors_that_the_model_does_not_take_fails(
 
 
 @pytest.mark.usefixtures("slow_engine", "old")
-@pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
+@in_place_or_none
 def test_concurrent_updates_from_disk_are_all_answered(
     updated: Server, model: Weights, pause: str | None
 ) -> None:
