@@ -101,13 +101,6 @@ def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:
     assert sorted(found) == list(enumerate(prompts))
 
 
-@in_both_ways
-def test_an_unknown_sampling_parameter_is_refused(server: Server, stream: bool) -> None:
-    params = {**SAMPLING, "max_tokens": 3}
-    refused = generate(server, text="a", sampling_params=params, stream=stream)
-    assert refused.status_code == 400 and "max_tokens" in refused.text
-
-
 LONG = "a " * 17000
 """Within the model's context, but longer than the KV cache of the tests' servers."""
 
