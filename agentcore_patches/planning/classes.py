@@ -76,10 +76,6 @@ class Install:
         self.class_around = cache(self._class_around)
         self._read = read
 
-    def with_edits(self, edits: Iterable[Edit]) -> Install:
-        """Return the same install with other edits."""
-        return Install(self._sources, self._read, edits)
-
     def has_file(self, file: str) -> bool:
         """True if the install has a file."""
         return self._text(file) is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentcore_patches.edits import Edit, Land
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.patches import registry
+from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.patches.releases import is_between
 from agentcore_patches.planning.classes import (
     Class,
@@ -28,12 +28,12 @@ from agentcore_patches.planning.classes import (
     is_property,
     parameters,
 )
-from agentcore_patches.planning.selection import Selection
 
 FOLDER = Path(__file__).parents[1] / "stubs" / "sglang"
 
 _SINCE = re.compile(r"# since (\S+)")
 _UNTIL = re.compile(r"# until (\S+)")
+_BY = re.compile(r"# by (\S+)")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Use:
         file: the module's path below `sglang`.
         node: its declaration in the stub.
         since, until: the first and the last release that has it; empty for no limit.
+        by: the folder of the extra that adds it; empty for other names.
     """
 
     owner: Class | None
@@ -53,6 +54,7 @@ class Use:
     node: ast.stmt
     since: str
     until: str
+    by: str
 
 
 @cache
@@ -96,11 +98,11 @@ def _use(
             return None
     first, last = lines[node.lineno - 1], lines[(node.end_lineno or node.lineno) - 1]
     comment = first if isinstance(node, ast.ClassDef) else last
-    since, until = (
-        found[1] if (found := limit.search(comment)) else ""
-        for limit in (_SINCE, _UNTIL)
+    since, until, by = (
+        found[1] if (found := mark.search(comment)) else ""
+        for mark in (_SINCE, _UNTIL, _BY)
     )
-    return Use(owner, file, name, node, since, until)
+    return Use(owner, file, name, node, since, until, by)
 
 
 def refuse_missing(edits: Iterable[Edit], install: Install, release: str) -> None:
@@ -110,19 +112,17 @@ def refuse_missing(edits: Iterable[Edit], install: Install, release: str) -> Non
         SourceConflict: says what is missing, and which code uses it.
     """
     edits = list(edits)
-    if not any(isinstance(edit, Land) for edit in edits):
+    landed = [edit.file for edit in edits if isinstance(edit, Land)]
+    if not landed:
         return
-    with_all: Install | None = None
     for use in uses():
-        if not is_between(release, use.since, use.until):
+        extra = f"{LANDING}/{use.by}/"
+        if not is_between(release, use.since, use.until) or (
+            use.by and not any(file.startswith(extra) for file in landed)
+        ):
             continue
         problem = _find_problem(use, install)
-        if not problem or (user := _user(use, edits)) is None:
-            continue
-        # All modules land, also those that need fields of patches not selected.
-        if with_all is None:
-            with_all = install.with_edits(Selection(registry.names(), release).edits)
-        if _find_problem(use, with_all):
+        if problem and (user := _user(use, edits)) is not None:
             raise SourceConflict(f"{user} would use {problem}")
 
 

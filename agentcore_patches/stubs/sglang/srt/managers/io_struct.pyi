@@ -125,14 +125,14 @@ class ReleaseMemoryOccupationReqInput(BaseReq):
     def __init__(self, *, tags: list[str] | None) -> None: ...
 
 class ReleaseMemoryOccupationReqOutput(BaseReq):
-    refusal: str | None
+    refusal: str | None  # by crash_fixes
 
 class ResumeMemoryOccupationReqInput(BaseReq):
     tags: list[str] | None
     def __init__(self, *, tags: list[str] | None) -> None: ...
 
 class ResumeMemoryOccupationReqOutput(BaseReq):
-    refusal: str | None
+    refusal: str | None  # by crash_fixes
 
 class UpdateWeightVersionReqInput(BaseReq):
     new_version: str

@@ -47,7 +47,7 @@ class ChatCompletionTokenLogprob(BaseModel):
 class ChatCompletionRequest(BaseModel):
     _exchange: Any
     cache_salt: Any
-    chat_template: Any
+    chat_template: Any  # by vllm_api
     chat_template_kwargs: dict[str, Any] | None
     continue_final_message: bool
     extra_key: Any
@@ -59,7 +59,7 @@ class ChatCompletionRequest(BaseModel):
     model: str
     n: int
     priority: int | None
-    prompt_logprobs: Any
+    prompt_logprobs: Any  # by vllm_api
     reasoning_effort: str | None
     required_prefix_token_ids: list[int] | None
     return_meta_info: bool
@@ -74,10 +74,10 @@ class ChatCompletionRequest(BaseModel):
     stop_regex: str | list[str] | None
     stop_token_ids: list[int] | None
     stream: bool
-    structured_outputs: Any
+    structured_outputs: Any  # by vllm_api
     tool_choice: Any
     tools: list[Tool] | None
-    vllm_fields: dict[str, Any] | None
+    vllm_fields: dict[str, Any] | None  # by vllm_api
     def __init__(self, *, messages: list[Any]) -> None: ...
 
 class CompletionRequest(BaseModel):
@@ -85,7 +85,7 @@ class CompletionRequest(BaseModel):
     ignore_eos: bool
     logprobs: int | None
     n: int
-    prompt_logprobs: Any
+    prompt_logprobs: Any  # by vllm_api
     return_routed_experts: bool
     return_token_ids: bool | None
     return_tokens_as_token_ids: bool | None
@@ -93,8 +93,8 @@ class CompletionRequest(BaseModel):
     routed_experts_format: str | None
     routed_experts_start_len: int
     stream: bool
-    structured_outputs: Any
-    vllm_fields: dict[str, Any] | None
+    structured_outputs: Any  # by vllm_api
+    vllm_fields: dict[str, Any] | None  # by vllm_api
 
 class ResponsesRequest(BaseModel):
     background: bool | None
@@ -106,7 +106,7 @@ class ResponsesRequest(BaseModel):
     stream: bool | None
 
 class TokenizeRequest(BaseModel):
-    return_token_strs: bool | None
+    return_token_strs: bool | None  # by vllm_api
 
 class TokenizeResponse(BaseModel):
     def __init__(self, *, tokens: Any, count: Any, max_model_len: int) -> None: ...
@@ -128,7 +128,7 @@ class ChatCompletionResponse(BaseModel):
 
 class CompletionResponseChoice(BaseModel):
     logprobs: Any
-    prompt_logprobs: Any
+    prompt_logprobs: Any  # by vllm_api
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
 
