@@ -379,7 +379,7 @@ def release(version: str, forget: Callable[[], None]) -> Release:
     return _releases[version]
 
 
-_NAMED = re.compile(r"srt/agentcore/\w+\.py|\([\w-]+/[\w-]+\)")
+_NAMED = re.compile(r"srt/agentcore/[\w/]+\.py|\([\w-]+/[\w-]+\)")
 
 
 @pytest.mark.parametrize("part", range(N_PARTS))
