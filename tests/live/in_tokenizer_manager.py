@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import json
 from collections.abc import Callable
@@ -216,6 +217,45 @@ def no_logprobs(engine: Engine, tokenized: Any) -> None:
     engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
 
 
+def test_no_more_lists_of_a_prompt_are_held_than_by_stock_after_it_is_sent() -> None:
+    from sglang.srt.managers.io_struct import GenerateReqInput
+
+    token_id = 93_071
+
+    def held() -> int:
+        """Return the number of lists with the prompt."""
+        referrers = gc.get_referrers(token_id)
+        return sum(isinstance(one, list) and len(one) == 1000 for one in referrers)
+
+    async def tokenize(*args: Any) -> Any:
+        return [token_id] + [7] * 999, None
+
+    async def read(is_wanted: bool, stream: bool) -> tuple[int, set[int]]:
+        """Return the lists held before the first output, and after each."""
+        engine = Engine(in_turns)
+        engine.manager._tokenize_texts = tokenize
+        obj = GenerateReqInput(
+            text="-", stream=stream, return_prompt_token_ids=is_wanted
+        )
+        outputs = engine.manager.generate_request(obj, engine._raw())
+        reading = asyncio.ensure_future(anext(outputs))
+        while not engine.sent and not reading.done():
+            await asyncio.sleep(0)
+        engine.sent.clear()
+        before = held()
+        first = await reading
+        prompt = first.pop("prompt_token_ids", [None])
+        assert prompt[0] == (token_id if is_wanted else None)
+        del prompt
+        return before, {held()} | {held() async for _ in outputs}
+
+    for stream in (True, False):
+        _, stock = asyncio.run(asyncio.wait_for(read(False, stream), 10))
+        before, after = asyncio.run(asyncio.wait_for(read(True, stream), 10))
+        assert before == 1
+        assert after == stock
+
+
 def test_missing_logprobs_are_an_error() -> None:
     for stream in (False, True):
         engine = Engine(no_logprobs)
@@ -350,7 +390,7 @@ def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
 
 
 def test_a_vllm_stream_whose_client_left_before_it_began_is_aborted() -> None:
-    from sglang.srt.agentcore import vllm_api
+    from sglang.srt.agentcore.vllm_api import generate
 
     def first(engine: Engine, tokenized: Any) -> None:
         if not isinstance(tokenized, engine.abort):
@@ -364,10 +404,10 @@ def test_a_vllm_stream_whose_client_left_before_it_began_is_aborted() -> None:
 
     engine = Engine(first)
     body = {"token_ids": PROMPT, "sampling_params": {}, "stream": True}
-    asked = vllm_api.read(engine.manager, engine._raw(), body)
+    asked = generate.read(engine.manager, engine._raw(), body)
 
     async def leave() -> None:
-        response = await vllm_api.answer_stream(engine.manager, asked, None, {})
+        response = await generate.answer_stream(engine.manager, asked, None, {})
         scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
         await response(scope, receive, send)
         assert isinstance(engine.sent[-1], engine.abort)
