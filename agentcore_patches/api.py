@@ -91,7 +91,7 @@ def apply(
     if not unlisted:
         versions.require_release(install)
     snapshot = transaction.inspect(install)
-    patches = _selected(snapshot, added, removed)
+    patches = _selected(install, snapshot, added, removed)
     in_place = snapshot.holds(patches, tool_version())
     if in_place or (dry_run and snapshot.pending):
         return ApplyResult(
@@ -104,7 +104,7 @@ def apply(
     if dry_run:
         return plan_apply(patches, Originals(install, snapshot)).dry_run(diff=diff)
     with transaction.locked(install, timeout=lock_timeout, notify=notify) as writer:
-        patches = _selected(writer.snapshot, added, removed)
+        patches = _selected(install, writer.snapshot, added, removed)
         if writer.snapshot.holds(patches, tool_version()):
             return ApplyResult(install, patches, recovered=writer.recovered)
         planned = plan_apply(patches, writer.originals)
@@ -133,7 +133,7 @@ def status(
     marked = {path for path, text in now.items() if is_ours(path, text)}
     recorded = record is not None or snapshot.pending is not None or not marked
     held = record is not None
-    patches = _selected(snapshot) if record else ()
+    patches = _selected(install, snapshot) if record else ()
     if not recorded:
         patches = _patches_in(install, now)
         held = bool(patches)
@@ -191,7 +191,7 @@ def revert(
     wheel = installs.pristine(install, record.originals if record else {})
     return RevertResult(
         install=install,
-        patches=_selected(snapshot) if record else (),
+        patches=_selected(install, snapshot) if record else (),
         files=tuple(
             FileStatus(path, FileState.ORIGINAL, wheel.get(path)) for path in changed
         ),
@@ -245,16 +245,28 @@ def known_extras(names: Sequence[str]) -> tuple[str, ...]:
         UsageError: there is no extra of such a name.
     """
     known = registry.extras()
+    names = (names,) if isinstance(names, str) else names
     refuse_unknown(names, (*known, ALL), "extra", "extras")
     return known if ALL in names else tuple(names)
 
 
 def _selected(
-    snapshot: Snapshot, added: Iterable[str] = (), removed: Iterable[str] = ()
+    install: Install,
+    snapshot: Snapshot,
+    added: Iterable[str] = (),
+    removed: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """Return the core and its extras: those of the last apply, changed as asked."""
-    record = snapshot.record
-    extras = {*(record.patches if record else ()), *added} - {*removed}
+    """Return the core and its extras: those in place, changed as asked.
+
+    Without a record, the sources show what is in place.
+    """
+    present: Sequence[str] = ()
+    if snapshot.record:
+        present = snapshot.record.patches
+    elif _marked(install):
+        paths = _unpatched(install, snapshot)
+        present = _patches_in(install, installs.read_texts(install, paths))
+    extras = {*present, *added} - {*removed}
     return (registry.CORE, *(name for name in registry.extras() if name in extras))
 
 
@@ -336,10 +348,13 @@ def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]
     return ()
 
 
-def _refuse_unrecorded(install: Install) -> None:
+def _marked(install: Install) -> list[str]:
     with access(install.package):
-        marked = list(patched_files(install.package))
-    if marked:
+        return list(patched_files(install.package))
+
+
+def _refuse_unrecorded(install: Install) -> None:
+    if marked := _marked(install):
         release = install.release or install.version
         added = (
             f"; then remove {install.package / registry.LANDING}"

@@ -6,10 +6,10 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from . import metrics, prompts, release, weight_versions
+from . import metrics, prompts, release, request_ids, weight_versions
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import AbortReq, BatchStrOutput
+    from sglang.srt.managers.io_struct import AbortReq, BaseReq, BatchStrOutput
     from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
@@ -141,3 +141,42 @@ def merge_last_batch(scheduler: Scheduler) -> None:
         scheduler.running_batch = scheduler.last_batch
     else:
         scheduler.running_batch.merge_batch(scheduler.last_batch)
+
+
+def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
+    """With several tokenizer workers, abort a request that another worker owns."""
+    from sglang.srt.managers.io_struct import AbortReq
+
+    is_unknown = rid and rid not in manager.rid_to_state
+    if is_unknown and manager.server_args.tokenizer_worker_num > 1:
+        abort = request_ids.for_engine(manager, AbortReq(rid=rid))
+        manager.send_to_scheduler.send_pyobj(abort)
+
+
+def address(output: BaseReq, request: Req | None) -> None:
+    """Route an output to the tokenizer worker that owns the request.
+
+    Args:
+        request: SGLang also passes batches, which have no single worker.
+    """
+    worker = getattr(request, "http_worker_ipc", None)
+    if worker is not None and output.http_worker_ipc is None:
+        output.http_worker_ipc = worker
+
+
+def refuse_pause(manager: TokenizerManager) -> None:
+    """Refuse to pause a server with several tokenizer workers.
+
+    Raises:
+        HTTPException: there are several; only the worker that is asked would pause.
+    """
+    if manager.server_args.tokenizer_worker_num > 1:
+        import fastapi
+
+        raise fastapi.HTTPException(
+            status_code=HTTPStatus.BAD_REQUEST,
+            detail=(
+                "Generation cannot be paused with --tokenizer-worker-num above 1: "
+                "only one of the workers would pause. Abort requests instead."
+            ),
+        )

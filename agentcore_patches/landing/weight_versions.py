@@ -140,7 +140,7 @@ def _check_ranks() -> None:
         return
     store, n_ranks = _get_default_store(), distributed.get_world_size()
     names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
-    own = f"agentcore-patch {release.VERSION}: {', '.join(release.EXTRAS)}"
+    own = f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
     store.set(names[distributed.get_rank()], own)
     remedy = "Run `agentcore-patch apply`, in the same version, on every node"
     for timeout in (_PATIENCE, _RANKS_TIMEOUT):
@@ -715,3 +715,14 @@ def _clear_image_cache() -> None:
     module = import_module(f"sglang.srt.managers.{release.IMAGE_CACHE}")
     if module.embedding_cache is not None:
         module.embedding_cache.clear()
+
+
+def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Run updates from disk one at a time: SGLang keeps only one pending result."""
+
+    @wraps(update)
+    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
+        async with vars(self).setdefault("one_update", asyncio.Lock()):
+            return await update(self, *args, **kwargs)
+
+    return updated

@@ -24,6 +24,7 @@ MM_PROCESSOR = "srt/multimodal/processors/base_processor.py"
 LOGPROB_UTILS = "srt/layers/utils/logprob.py"
 LOGPROB_PROCESSOR = "srt/layers/logprob_processor.py"
 LLGUIDANCE = "srt/constrained/llguidance_backend.py"
+MIN_NEW_TOKENS = "srt/sampling/penaltylib/min_new_tokens.py"
 SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
 OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
 RESULT_PROCESSOR = "srt/managers/scheduler_components/batch_result_processor.py"
@@ -64,6 +65,7 @@ WRITING_ORDER = (
     LOGPROB_UTILS,
     LOGPROB_PROCESSOR,
     LLGUIDANCE,
+    MIN_NEW_TOKENS,
     SCHEDULE_BATCH,
     UPDATE_WEIGHTS_MIXIN,
     WEIGHT_UPDATER,
@@ -130,7 +132,7 @@ EVER_PATCHED = (
     "srt/entrypoints/openai/serving_inkling.py",
     LOGPROB_UTILS,
     LOGPROB_PROCESSOR,
-    "srt/sampling/penaltylib/min_new_tokens.py",
+    MIN_NEW_TOKENS,
     OLD_SESSION_CONTROLLER,
     SESSION_CONTROLLER,
     LLGUIDANCE,

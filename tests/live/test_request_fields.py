@@ -297,6 +297,22 @@ def test_a_grammar_applies_only_to_its_own_request(
         assert_equal(stream.result(), quiet)
 
 
+@pytest.mark.parametrize("temperature", [0, 0.7])
+def test_a_grammar_ends_before_min_tokens_rather_than_by_an_unsampled_token(
+    server: Server, temperature: float
+) -> None:
+    params = {"temperature": temperature, "max_new_tokens": 8, "min_new_tokens": 4}
+    answer = post(
+        server,
+        "/generate",
+        input_ids=[5, 6, 7],
+        sampling_params={**params, "regex": "a"},
+    )
+    assert answer["text"] == "a"
+    assert answer["meta_info"]["finish_reason"]["type"] == "stop"
+    assert len(answer["output_ids"]) == 2
+
+
 # As `to_str` of the class returns it, but for the pickle's protocol.
 NO_TOKENS = json.dumps(
     {

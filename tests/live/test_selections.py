@@ -123,3 +123,20 @@ def test_the_core_and_the_selected_extras_are_served(
 
     revert(sglang_dir=package)
     assert contents(package, "*.py") == contents(original, "*.py")
+
+
+def test_the_core_alone_serves_several_tokenizer_workers(
+    patched: Path, tmp_path: Path, launch: Launch
+) -> None:
+    package = shutil.copytree(patched, tmp_path / "sglang")
+    apply(sglang_dir=package, without=["all"])
+    with launch(tmp_path, "--tokenizer-worker-num", "2") as server:
+        for _ in range(4):
+            whole = ask(server, CASES["n = 2"])
+            assert_equal(ask(server, CASES["n = 2"], stream=True), whole)
+            # A pause that would reach one worker alone is refused.
+            paused = send(server, "/pause_generation", mode="abort")
+            if paused.status_code == 200:
+                assert send(server, "/continue_generation").status_code == 200
+            else:
+                assert paused.status_code == 400

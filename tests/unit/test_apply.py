@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.installs.install import find
 from agentcore_patches.results import PatchState
 from agentcore_patches.state import ownership, transaction
+from agentcore_patches.state.filesystem import FOLDER
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.small_sglang import ENGINE, MODELS, SERVING, SOURCES
@@ -66,6 +68,14 @@ def test_an_extra_is_added_kept_and_removed(package: Path) -> None:
     }
     assert (package / ENGINE).read_bytes() == SOURCES[ENGINE]
     assert apply(sglang_dir=package, extras=["all"]).patches == ("core", "beta")
+
+
+def test_extras_without_a_record_are_found_in_the_sources(package: Path) -> None:
+    apply(sglang_dir=package, extras="beta")
+    shutil.rmtree(package / FOLDER)
+    before = contents(package)
+    assert apply(sglang_dir=package).patches == ("core", "beta")
+    assert contents(package) == before
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -78,23 +77,6 @@ def test_min_new_tokens_may_need_an_eos_token(
         refuse({"min_new_tokens": 1})
 
 
-@pytest.mark.parametrize(
-    ("request_", "already", "addressed"),
-    [
-        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
-        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
-        (SimpleNamespace(http_worker_ipc=None), None, None),
-        (None, None, None),
-    ],
-)
-def test_an_output_goes_to_the_worker_of_its_request(
-    request_: Any, already: str | None, addressed: str | None
-) -> None:
-    output: Any = SimpleNamespace(http_worker_ipc=already)
-    guards.address(output, request_)
-    assert output.http_worker_ipc == addressed
-
-
 def release(holder: Any, recv_req: Any) -> Any:
     """Act like SGLang, simplified."""
     assert holder.idle, "only when idle."
@@ -124,24 +106,6 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
 def test_released_memory_raises_no_error() -> None:
     accepted: Any = SimpleNamespace(refusal=None)
     guards.raise_refusal([accepted])
-
-
-def test_updates_run_one_at_a_time() -> None:
-    running: list[int] = []
-
-    @guards.one_at_a_time
-    async def update(self: Any, number: int) -> int:
-        running.append(number)
-        await asyncio.sleep(0)
-        assert running == [number]
-        return running.pop()
-
-    async def run() -> None:
-        manager: Any = SimpleNamespace()
-        made = await asyncio.gather(*(update(manager, number) for number in range(3)))
-        assert made == [0, 1, 2]
-
-    asyncio.run(run())
 
 
 def test_each_hook_names_a_public_report() -> None:

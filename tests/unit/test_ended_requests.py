@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import release
+from agentcore_patches.landing import ended_requests, release
 from agentcore_patches.landing.ended_requests import (
     finish,
     merge_last_batch,
@@ -187,3 +187,20 @@ def test_batches_are_merged_whichever_is_empty(
     )
     merge_last_batch(scheduler)
     assert scheduler.running_batch.reqs == [*running, *last]
+
+
+@pytest.mark.parametrize(
+    ("request_", "already", "addressed"),
+    [
+        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
+        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
+        (SimpleNamespace(http_worker_ipc=None), None, None),
+        (None, None, None),
+    ],
+)
+def test_an_output_goes_to_the_worker_of_its_request(
+    request_: Any, already: str | None, addressed: str | None
+) -> None:
+    output: Any = SimpleNamespace(http_worker_ipc=already)
+    ended_requests.address(output, request_)
+    assert output.http_worker_ipc == addressed

@@ -109,6 +109,10 @@ BAD_PARAMETERS: dict[str, tuple[Any, ...]] = {
     "allowed_token_ids": ([1],),
     "return_sampling_mask": (1,),
     "max_new_tokens": (5,),
+    "temperature": ("hot", float("nan"), True),
+    **dict.fromkeys(("top_p", "min_p", "repetition_penalty"), ("0.5", [1], 10**400)),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), ({}, float("inf"))),
+    "logit_bias": (5, *({"5": bias} for bias in ("x", [1], None, 1e39))),
 }
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import wraps
-from http import HTTPStatus
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from .. import release, request_fields, request_ids, weight_versions
+from .. import release, request_fields, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
-        BaseReq,
         EmbeddingReqInput,
         GenerateReqInput,
         ReleaseMemoryOccupationReqOutput,
         ResumeMemoryOccupationReqInput,
         ResumeMemoryOccupationReqOutput,
     )
-    from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.scheduler import Scheduler
     from sglang.srt.managers.scheduler_components.weight_updater import (
         SchedulerWeightUpdaterManager,
@@ -101,56 +97,6 @@ def _refuse_processor(
             raise ValueError(
                 f"custom_logit_processor cannot be loaded: {name}: {error}."
             ) from error
-
-
-def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
-    """With several tokenizer workers, abort a request that another worker owns."""
-    from sglang.srt.managers.io_struct import AbortReq
-
-    is_unknown = rid and rid not in manager.rid_to_state
-    if is_unknown and manager.server_args.tokenizer_worker_num > 1:
-        abort = request_ids.for_engine(manager, AbortReq(rid=rid))
-        manager.send_to_scheduler.send_pyobj(abort)
-
-
-def address(output: BaseReq, request: Req | None) -> None:
-    """Route an output to the tokenizer worker that owns the request.
-
-    Args:
-        request: SGLang also passes batches, which have no single worker.
-    """
-    worker = getattr(request, "http_worker_ipc", None)
-    if worker is not None and output.http_worker_ipc is None:
-        output.http_worker_ipc = worker
-
-
-def refuse_pause(manager: TokenizerManager) -> None:
-    """Refuse to pause a server with several tokenizer workers.
-
-    Raises:
-        HTTPException: there are several; only the worker that is asked would pause.
-    """
-    if manager.server_args.tokenizer_worker_num > 1:
-        import fastapi
-
-        raise fastapi.HTTPException(
-            status_code=HTTPStatus.BAD_REQUEST,
-            detail=(
-                "Generation cannot be paused with --tokenizer-worker-num above 1: "
-                "only one of the workers would pause. Abort requests instead."
-            ),
-        )
-
-
-def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Run updates from disk one at a time: SGLang keeps only one pending result."""
-
-    @wraps(update)
-    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
-        async with vars(self).setdefault("one_update", asyncio.Lock()):
-            return await update(self, *args, **kwargs)
-
-    return updated
 
 
 def release_memory(release_: Callable[..., Any]) -> Callable[..., Any]:

@@ -252,7 +252,7 @@ def read(
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
     _clamp(manager, sampling.params, len(token_ids))
     model, adapter = _model(manager, request, body.get("model"))
-    request_id, is_chosen = _request_id(body, request)
+    request_id = _request_id(body, request)
     urls = content_parts.read(manager, body.get("content_parts"))
     obj = _engine_request(manager, body, request, token_ids, sampling)
     if urls:
@@ -271,7 +271,6 @@ def read(
         usage=_usage_of_stream(body.get("stream_options")),
     )
     asked.obj.rid = request_id
-    vars(asked.obj)["rid_is_chosen"] = is_chosen
     asked.obj.lora_path = adapter
     error = (
         prompts.check(manager, asked.obj)
@@ -380,15 +379,14 @@ def _model(
     )
 
 
-def _request_id(body: dict[str, Any], request: Request) -> tuple[str, bool]:
-    """Return the ID of a request, and whether the client chose it."""
+def _request_id(body: dict[str, Any], request: Request) -> str:
+    """Return the ID of a request: the client's, or a random one."""
     request_id = body.get("request_id")
     if request_id is None:
-        request_id = request.headers.get("x-request-id")
-        return request_id or uuid.uuid4().hex, bool(request_id)
+        return request.headers.get("x-request-id") or uuid.uuid4().hex
     if not isinstance(request_id, str) or not request_id:
         raise BadRequest("request_id", "request_id must be a string, not empty.")
-    return request_id, True
+    return request_id
 
 
 def _salt(salt: Json) -> str | None:

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..request_fields import INT32, INT64
-from .http import BadRequest, flag, integer, is_off
+from .http import BadRequest, flag, integer, is_number, is_off
 
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
@@ -33,6 +33,15 @@ _SAME = (
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "logit_bias",
+)
+
+_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
 )
 
 # Integers under another name in SGLang, with the values that vLLM accepts.
@@ -177,11 +186,22 @@ def _check_same(params: dict[str, Any]) -> None:
             params[name] = integer(name, params[name], least, INT32)
     for name in ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"):
         flag(name, params.get(name))
+    for name in _NUMBERS:
+        if not _is_finite(params.get(name, 0)):
+            raise BadRequest(name, f"{name} must be a finite number.")
+    biases = params.get("logit_bias", {})
+    if not isinstance(biases, dict) or not all(map(_is_finite, biases.values())):
+        raise BadRequest("logit_bias", "logit_bias must hold finite numbers.")
     stop = params.get("stop", [])
     strings = stop if isinstance(stop, list) else [stop]
     if not all(isinstance(one, str) and one for one in strings):
         # In SGLang, an empty one ends a choice after its first token.
         raise BadRequest("stop", "stop must be strings, none of them empty.")
+
+
+def _is_finite(value: Json) -> bool:
+    # The engine holds values in 32 bits.
+    return is_number(value) and abs(value) < 3e38
 
 
 def _check_seed(manager: TokenizerManager, params: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
+    HTTP_SERVER,
     MULTI_TOKENIZER,
     SCHEDULE_BATCH,
     SCHEDULER,
@@ -125,6 +126,38 @@ HOOKS: tuple[Hook, ...] = (
     ),
     # With `n` above 1, SGLang registers `n` requests for a prompt, then makes new ones
     # to run, and removes only the first of the registered ones.
+    # With several tokenizer workers, any of them may be asked to abort a request, but
+    # the scheduler answers only the worker that has it.
+    Hook(
+        "ended-requests/abort-elsewhere",
+        "abort a request even if another tokenizer worker owns it",
+        Insert(
+            HTTP_SERVER,
+            "abort_request",
+            "agentcore.ended_requests.abort_elsewhere(\n"
+            "    _global_state.tokenizer_manager, obj.rid\n"
+            ")",
+            before="_global_state.tokenizer_manager.abort_request(...)",
+        ),
+        since={
+            "0.5.13": absent("a worker passes on the aborts of unknown requests"),
+        },
+        upstream="PR 25561, 0.5.13",
+    ),
+    Hook(
+        "ended-requests/address",
+        "send the abort to the tokenizer worker that owns the request",
+        Insert(
+            "$output_sender",
+            "SenderWrapper.send_output",
+            "agentcore.ended_requests.address(output, recv_obj)",
+            after="if self.socket is None: ...",
+        ),
+        since={
+            "0.5.18": absent("SGLang addresses the outputs of every request"),
+        },
+        upstream="issue 33858; PR 33940, 0.5.18",
+    ),
     Hook(
         "ended-requests/samples",
         "drop the placeholder requests that n > 1 never runs",
@@ -210,6 +243,34 @@ HOOKS: tuple[Hook, ...] = (
             "self.$send_to_scheduler(ContinueGenerationReqInput())",
             after="self.abort_request(...)",
         ),
+    ),
+    Hook(
+        "ended-requests/pause-with-workers",
+        "reject the pause: the other tokenizer workers would not see it",
+        Insert(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.pause_generation",
+            "agentcore.ended_requests.refuse_pause(self)",
+        ),
+        since={
+            "0.5.12": absent("a pause reaches all tokenizer workers"),
+        },
+        upstream="issue 21235; PR 24462, 0.5.12",
+        also=("TokenizerManager.continue_generation",),
+    ),
+    Hook(
+        "ended-requests/workers-hear",
+        "start the handle loop now, or a worker misses an early pause",
+        absent("with several tokenizer workers, pauses are rejected"),
+        since={
+            "0.5.12": Insert(
+                HTTP_SERVER,
+                "init_multi_tokenizer",
+                "tokenizer_manager.auto_create_handle_loop()",
+                before="return server_args",
+            ),
+        },
+        upstream="issue 39689; PR 39693, open",
     ),
     Hook(
         "ended-requests/router-abort-paused",

@@ -139,6 +139,24 @@ HOOKS: tuple[Hook, ...] = (
     ),
     # A token ID outside the vocabulary crashes the engine in the embedding lookup, from
     # any endpoint. A stream is rejected before its status is sent.
+    # A batch creates its requests before it knows its tokenizer worker. Without this,
+    # no worker gets the outputs, and the batch hangs.
+    Hook(
+        "prompts/worker-of-batch",
+        "set the worker first: the batch's requests are copies of it",
+        absent("the requests of a batch are made later"),
+        since={
+            "0.5.11": Insert(
+                TOKENIZER_MANAGER,
+                "TokenizerManager.generate_request",
+                "if not obj.is_single and self.server_args.tokenizer_worker_num > 1:\n"
+                "    self._attach_multi_http_worker_info(obj)",
+                before="self._init_req_state(...)",
+            ),
+            "0.5.13": absent("SGLang does it"),
+        },
+        upstream="issue 29024, in part; 0.5.13",
+    ),
     Hook(
         "prompts/check",
         "reject token IDs beyond the vocabulary: they crash the engine",

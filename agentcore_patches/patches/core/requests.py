@@ -8,6 +8,7 @@ from agentcore_patches.patches.paths import (
     LLGUIDANCE,
     LOGPROB_PROCESSOR,
     LOGPROB_UTILS,
+    MIN_NEW_TOKENS,
     OUTPUT_PROCESSOR,
     RESULT_PROCESSOR,
     TOKENIZER_MANAGER,
@@ -164,6 +165,18 @@ HOOKS: tuple[Hook, ...] = (
             after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
         since={"0.5.12": absent("SGLang does it")},
+    ),
+    # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
+    # probability: greedy sampling returns token 0, and other sampling crashes.
+    Hook(
+        "grammars/end",
+        "keep EOS possible: a grammar may allow nothing else",
+        Insert(
+            MIN_NEW_TOKENS,
+            "BatchedMinNewTokensPenalizer._prepare",
+            "self.stop_token_penalties.clamp_(min=-1e30)",
+            before="self.len_output_tokens = ...",
+        ),
     ),
     # With --grammar-backend llguidance, a grammar uses its mask again in the next step,
     # where other requests have its rows: without a grammar, these keep the old mask.

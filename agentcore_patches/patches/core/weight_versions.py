@@ -94,6 +94,16 @@ HOOKS: tuple[Hook, ...] = (
         upstream="PR 25319, open",
     ),
     Hook(
+        "weight-versions/one-at-a-time",
+        "run updates one by one: SGLang answers only the last of several",
+        Decorate(
+            TOKENIZER_MANAGER,
+            "TokenizerManager._wait_for_model_update_from_disk",
+            "agentcore.weight_versions.one_at_a_time",
+        ),
+        upstream="issue 33698; PR 33701, open",
+    ),
+    Hook(
         "weight-versions/count-from-disk",
         "count weight updates, for /metrics",
         Decorate(

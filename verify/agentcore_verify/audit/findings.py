@@ -79,8 +79,7 @@ FINDINGS = (
     Finding(
         "prefix-broken",
         "The prompt of a turn does not start with the tokens of the previous turn.",
-        "Use the patch `prefix`: send `required_prefix_token_ids`, or let the server "
-        "remember conversations.",
+        "Send `required_prefix_token_ids`, or let the server remember conversations.",
         unit="turns",
         page="prefix",
     ),
