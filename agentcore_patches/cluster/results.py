@@ -5,6 +5,7 @@ Apart from `results`, as each class takes time at every start of the command.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentcore_patches.results import ApplyResult, StatusResult
@@ -63,3 +64,11 @@ class NodeResult:
     def changed(self) -> bool:
         """True if any file was changed there; in a dry run, would be."""
         return self.applied is not None and self.applied.changed
+
+
+def are_alike(results: Sequence[NodeResult]) -> bool:
+    """True if the core and the extras are the same on all nodes that answered.
+
+    A server whose ranks have different ones does not start.
+    """
+    return len({result.status.patches for result in results if result.status}) < 2

@@ -544,9 +544,16 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 
 
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
+    from agentcore_patches.cluster.results import are_alike
+
     yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
         yield "To apply what is missing: `agentcore-patch apply`."
+    if not are_alike(results):
+        yield (
+            "The nodes have different extras, but the ranks of a server must have the "
+            "same: apply with --with or --without."
+        )
 
 
 def _on_nodes(results: Sequence[NodeResult]) -> Iterator[str]:

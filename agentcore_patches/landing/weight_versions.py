@@ -142,7 +142,10 @@ def _check_ranks() -> None:
     names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
     own = f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
     store.set(names[distributed.get_rank()], own)
-    remedy = "Run `agentcore-patch apply`, in the same version, on every node"
+    remedy = (
+        "Run `agentcore-patch apply`, in the same version, on every node, with the same "
+        "extras"
+    )
     for timeout in (_PATIENCE, _RANKS_TIMEOUT):
         try:
             store.wait(names, timeout)

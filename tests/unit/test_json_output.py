@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -90,11 +91,13 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
     done = NodeResult(node, before, applied, after, None)
     seen = NodeResult(node, status=after)
     failed = NodeResult(node, error="It is gone.")
+    other = NodeResult(node, status=replace(after, patches=("core", "beta")))
 
     for nodes, complete, changed in (
         ((done,), True, True),
         ((seen, seen), True, False),
         ((done, failed), False, True),
+        ((seen, other), False, False),
         ((seen, failed), False, False),
     ):
         told = json.loads(document(nodes))
