@@ -101,14 +101,16 @@ class Install:
         return found if isinstance(found, ast.ClassDef) else None
 
     def defined(self, wanted: Class) -> Class | None:
-        """Find the definition of a class; None if it cannot be found.
+        """Find the definition of a class; None if it cannot be found."""
+        found = self.origin(wanted)
+        return None if self.definition(found) is None else found
 
-        A module may import what is looked for in it from another one.
-        """
+    def origin(self, wanted: Class) -> Class:
+        """Follow the imports of a class to the module that should define it."""
         if self.definition(wanted) is not None:
             return wanted
         imported = self._imported(wanted.file, wanted.name)
-        return self.defined(imported) if imported not in (None, wanted) else None
+        return wanted if imported in (None, wanted) else self.origin(imported)
 
     def has_name(self, file: str, name: str) -> bool:
         """True if a module binds a name at its top level."""

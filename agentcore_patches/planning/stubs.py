@@ -159,7 +159,7 @@ def _find_missing_member(use: Use, wanted: Class, install: Install) -> str | Non
     what = f"`{use.name}` of `{wanted.name}`"
     owner = install.defined(wanted)
     if owner is None:
-        return f"{what} of {use.file}, which is absent"
+        return f"{what} of {install.origin(wanted).file}, which is absent"
     if use.name in ("__dict__", "__weakref__"):
         if install.is_closed(owner):
             return f"`{owner.name}`, which takes no other attributes in {owner.file}"

@@ -672,8 +672,8 @@ def test_neutral_values_are_accepted(server: Server) -> None:
     assert ask(server, [5, 6], params, **more)["usage"]["completion_tokens"] == 2
 
 
-@in_modes
-def test_a_request_id_in_use_is_refused(server: Server, mode: str) -> None:
+@in_one_mode  # Each tokenizer worker has IDs of its own.
+def test_a_request_id_in_use_is_refused(server: Server) -> None:
     prompt = prompt_of(server, "long")
     body = {"token_ids": prompt, "sampling_params": ENDLESS, "request_id": "twice"}
     url = server.base_url + GENERATE

@@ -272,7 +272,7 @@ class Document:
             status, text = error.status, error.body
         if status != expected:
             raise Failed(f"answered with {status}, not {expected}: {text}")
-        if not body.get("stream"):
+        if not body.get("stream") or status != 200:
             return [json.loads(text)]
         data = re.findall(r"^data: (\{.*\})$", text, re.MULTILINE)
         return [json.loads(event) for event in data]
