@@ -143,8 +143,8 @@ def _check_ranks() -> None:
     own = f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
     store.set(names[distributed.get_rank()], own)
     remedy = (
-        "Run `agentcore-patch apply`, in the same version, on every node, with the same "
-        "extras"
+        "Run `agentcore-patch apply`, in the same version, on every node, with the "
+        "same extras"
     )
     for timeout in (_PATIENCE, _RANKS_TIMEOUT):
         try:

@@ -176,6 +176,7 @@ BAD_REQUESTS: list[tuple[Json, str]] = [
 @pytest.mark.usefixtures("_requests")
 @pytest.mark.parametrize(("bad", "field"), BAD_REQUESTS)
 def test_a_bad_field_is_named(bad: Json, field: str) -> None:
+    pytest.importorskip("fastapi")
     request: Any = SimpleNamespace(headers={})
     body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}, **bad}
     server = manager(enable_return_routed_experts=False)
