@@ -105,44 +105,6 @@ def raise_refusal(content: dict[str, Any]) -> None:
         raise ValueError(reason["message"])
 
 
-def drop_logprobs(output: BatchStrOutput, index: int) -> None:
-    """Drop the output logprobs of a request that has no tokens (`max_new_tokens: 0`).
-
-    SGLang samples one token if the request shares its prefill with others.
-
-    Args:
-        output: an output of the batch.
-        index: position of the request in it.
-    """
-    if output.completion_tokens[index]:
-        return
-    for name in _COLUMNS:
-        column = getattr(output, name, None)
-        if column:
-            column[index] = []
-
-
-def with_results(reqs: list[Req]) -> list[Req]:
-    """Leave out requests that are retracted and will be computed again.
-
-    While steps overlap, one of them may not have had any result yet.
-    """
-    return [req for req in reqs if req.finished() or not req.is_retracted]
-
-
-def merge_last_batch(scheduler: Scheduler) -> None:
-    """Merge the last prefill batch into the running batch; either may be empty.
-
-    SGLang's `merge_batch` does not expect an empty batch.
-    """
-    if scheduler.last_batch.is_empty():
-        return
-    if scheduler.running_batch.is_empty():
-        scheduler.running_batch = scheduler.last_batch
-    else:
-        scheduler.running_batch.merge_batch(scheduler.last_batch)
-
-
 def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
     """With several tokenizer workers, abort a request that another worker owns."""
     from sglang.srt.managers.io_struct import AbortReq
@@ -180,3 +142,41 @@ def refuse_pause(manager: TokenizerManager) -> None:
                 "only one of the workers would pause. Abort requests instead."
             ),
         )
+
+
+def drop_logprobs(output: BatchStrOutput, index: int) -> None:
+    """Drop the output logprobs of a request that has no tokens (`max_new_tokens: 0`).
+
+    SGLang samples one token if the request shares its prefill with others.
+
+    Args:
+        output: an output of the batch.
+        index: position of the request in it.
+    """
+    if output.completion_tokens[index]:
+        return
+    for name in _COLUMNS:
+        column = getattr(output, name, None)
+        if column:
+            column[index] = []
+
+
+def with_results(reqs: list[Req]) -> list[Req]:
+    """Leave out requests that are retracted and will be computed again.
+
+    While steps overlap, one of them may not have had any result yet.
+    """
+    return [req for req in reqs if req.finished() or not req.is_retracted]
+
+
+def merge_last_batch(scheduler: Scheduler) -> None:
+    """Merge the last prefill batch into the running batch; either may be empty.
+
+    SGLang's `merge_batch` does not expect an empty batch.
+    """
+    if scheduler.last_batch.is_empty():
+        return
+    if scheduler.running_batch.is_empty():
+        scheduler.running_batch = scheduler.last_batch
+    else:
+        scheduler.running_batch.merge_batch(scheduler.last_batch)

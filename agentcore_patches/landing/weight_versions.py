@@ -626,6 +626,17 @@ def update_lock(manager: TokenizerManager) -> Any:
     return UpdateLock()
 
 
+def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
+    """Run updates from disk one at a time: SGLang keeps only one pending result."""
+
+    @wraps(update)
+    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
+        async with vars(self).setdefault("one_update", asyncio.Lock()):
+            return await update(self, *args, **kwargs)
+
+    return updated
+
+
 def counted(update: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the tokenizer manager's methods that update weights: count updates."""
     kind = update.__name__.rpartition("_")[2]
@@ -718,14 +729,3 @@ def _clear_image_cache() -> None:
     module = import_module(f"sglang.srt.managers.{release.IMAGE_CACHE}")
     if module.embedding_cache is not None:
         module.embedding_cache.clear()
-
-
-def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Run updates from disk one at a time: SGLang keeps only one pending result."""
-
-    @wraps(update)
-    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
-        async with vars(self).setdefault("one_update", asyncio.Lock()):
-            return await update(self, *args, **kwargs)
-
-    return updated

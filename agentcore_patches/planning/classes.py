@@ -106,8 +106,8 @@ class Install:
         return None if self.definition(found) is None else found
 
     def origin(self, wanted: Class) -> Class:
-        """Follow the imports of a class to the module that should define it."""
-        if self.definition(wanted) is not None:
+        """Follow the imports of a name to the module that should define it."""
+        if self._find(wanted.file, wanted.name) is not None:
             return wanted
         imported = self._imported(wanted.file, wanted.name)
         return wanted if imported in (None, wanted) else self.origin(imported)
@@ -202,11 +202,9 @@ class Install:
 
     def function(self, wanted: Class) -> Function | None:
         """Find a function by its file and dotted path; None if there is none."""
-        found = self._find(wanted.file, wanted.name)
-        if isinstance(found, Function):
-            return found
-        imported = self._imported(wanted.file, wanted.name)
-        return self.function(imported) if imported not in (None, wanted) else None
+        place = self.origin(wanted)
+        found = self._find(place.file, place.name)
+        return found if isinstance(found, Function) else None
 
     def added_parameters(self, wanted: Class) -> set[str]:
         """Names of the parameters that edits add to a function."""

@@ -75,36 +75,48 @@ def _check_hook(edit: Edit, install: Install) -> None:
         *(("read", *read) for read in _reads(edit.new_code)),
         *(("store", *changed) for changed in _reads(edit.new_code, stored=True)),
     ):
-        where = f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would {verb}"
         if owner in own:
             continue
-        if owner == "self":
-            name = install.class_around(edit)
-            around = Class(edit.file, name)
-            # A mixin uses attributes of `self` that it does not define.
-            if not name or install.uses_itself(around, attribute):
-                continue
-            if _lacks(install, around, attribute, where):
-                raise SourceConflict(
-                    f"{where} `self.{attribute}`, which neither `{name}` nor a base of "
-                    "it defines"
-                )
-        elif owner == "server_args":
-            if not _has_server_arg(install, attribute, edit.file, where):
-                raise SourceConflict(
-                    f"{where} `server_args.{attribute}`, which `ServerArgs` in "
-                    f"{SERVER_ARGS} does not define"
-                )
-        elif (known := HELD.get(owner)) is not None:
-            if _lacks(install, known, attribute, where):
-                raise SourceConflict(
-                    f"{where} `{owner}.{attribute}`, which neither `{known.name}` nor a "
-                    "base of it defines"
-                )
-        elif not _is_known(attribute, edit, install):
+        try:
+            problem = _find_undefined(edit, install, owner, attribute)
+        except Unresolved as unknown:
+            problem = str(unknown)
+        if problem:
             raise SourceConflict(
-                f"{where} `{owner}.{attribute}`, which nothing in the file uses"
+                f"{edit.file}: in {edit.where}, new code{_of(edit.name)} would {verb} "
+                f"{problem}"
             )
+
+
+def _find_undefined(
+    edit: Edit, install: Install, owner: str, attribute: str
+) -> str | None:
+    """Return what a hook's code uses and nothing defines; None if it is defined.
+
+    Raises:
+        Unresolved: a base of the owner's class, or `ServerArgs`, cannot be looked up.
+    """
+    what = f"`{owner}.{attribute}`"
+    if owner == "self":
+        name = install.class_around(edit)
+        around = Class(edit.file, name)
+        # A mixin uses attributes of `self` that it does not define.
+        if not name or install.uses_itself(around, attribute):
+            return None
+        if install.has_attribute(around, attribute):
+            return None
+        return f"{what}, which neither `{name}` nor a base of it defines"
+    if owner == "server_args":
+        if install.has_server_arg(attribute, edit.file):
+            return None
+        return f"{what}, which `ServerArgs` in {SERVER_ARGS} does not define"
+    if (known := HELD.get(owner)) is not None:
+        if install.has_attribute(known, attribute):
+            return None
+        return f"{what}, which neither `{known.name}` nor a base of it defines"
+    if _is_known(attribute, edit, install):
+        return None
+    return f"{what}, which nothing in the file uses"
 
 
 def _check_calls(edit: Edit, install: Install) -> None:
@@ -213,30 +225,6 @@ def _is_known(attribute: str, edit: Edit, install: Install) -> bool:
         or attribute in install.added
         or re.search(rf"\b{attribute}\b", text)
     )
-
-
-def _lacks(install: Install, owner: Class, attribute: str, where: str) -> bool:
-    """True if neither a class nor a base of it defines an attribute.
-
-    Raises:
-        SourceConflict: a base cannot be looked up.
-    """
-    try:
-        return not install.has_attribute(owner, attribute)
-    except Unresolved as unknown:
-        raise SourceConflict(f"{where} {unknown}") from None
-
-
-def _has_server_arg(install: Install, attribute: str, file: str, where: str) -> bool:
-    """True if `ServerArgs` has an attribute, or the old code of a file reads it.
-
-    Raises:
-        SourceConflict: there is no `ServerArgs`.
-    """
-    try:
-        return install.has_server_arg(attribute, file)
-    except Unresolved as unknown:
-        raise SourceConflict(f"{where} {unknown}") from None
 
 
 def _of(hook: str) -> str:

@@ -186,7 +186,7 @@ def _find_missing_member(use: Use, wanted: Class, install: Install) -> str | Non
 def _find_missing_name(use: Use, install: Install) -> str | None:
     """Return what a module lacks; None if it has the name, or imports it."""
     wanted = Class(use.file, use.name)
-    what = f"`{use.name}` of {use.file}"
+    what = f"`{use.name}` of {install.origin(wanted).file}"
     if isinstance(use.node, Function):
         function = install.function(wanted)
         if function is None:
