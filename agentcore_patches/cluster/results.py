@@ -66,6 +66,11 @@ class NodeResult:
         return self.applied is not None and self.applied.changed
 
 
+def are_complete(results: Sequence[NodeResult]) -> bool:
+    """True if everything is in place on all nodes, and the same on each."""
+    return all(result.complete for result in results) and are_alike(results)
+
+
 def are_alike(results: Sequence[NodeResult]) -> bool:
     """True if the core and the extras are the same on all nodes that answered.
 

@@ -327,13 +327,13 @@ def status(
         _show(asked, result, lambda output: output.status(result))
         return 1 if check and not result.complete else 0
     from agentcore_patches import cluster
-    from agentcore_patches.cluster.results import are_alike
+    from agentcore_patches.cluster.results import are_complete
 
     results = cluster.status_on_ray(ray, **options)
     _show(asked, results, lambda output: output.status_on_ray(results))
     _show_errors(asked, results)
-    failed = any(node.error or (check and not node.complete) for node in results)
-    return int(failed or (check and not are_alike(results)))
+    failed = any(node.error for node in results)
+    return int(failed or (check and not are_complete(results)))
 
 
 @commands.command(short_help="Restore the original files.")

@@ -55,10 +55,10 @@ def document(result: object) -> str:
     The results of all nodes of a Ray cluster are one document, too.
     """
     if isinstance(result, tuple):
-        from agentcore_patches.cluster.results import are_alike
+        from agentcore_patches.cluster.results import are_complete
 
         result = {
-            "complete": all(node.complete for node in result) and are_alike(result),
+            "complete": are_complete(result),
             "changed": any(node.changed for node in result),
             "nodes": [_node(node) for node in result],
         }

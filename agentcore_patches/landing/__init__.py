@@ -28,5 +28,5 @@ from . import template_tail as template_tail
 from . import traces as traces
 from . import weight_versions as weight_versions
 
-for _extra in release.EXTRAS:
+for _extra in release.INSTALLED[1:]:
     import_module(f"{__name__}.{_extra.replace('-', '_')}")

@@ -10,13 +10,22 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from . import logprobs, release, request_fields
+from . import logprobs, request_fields
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
 VARIABLE = "AGENTCORE_DEFAULTS"
+
+FLAGS = (
+    "return_prompt_token_ids",
+    "return_meta_info",
+    "return_token_ids",
+    "return_tokens_as_token_ids",
+    "return_weight_versions",
+)
+"""The boolean request fields."""
 
 _VALUES = {"": True, "true": True, "false": False}
 
@@ -29,19 +38,17 @@ def values() -> Mapping[str, bool]:
     """Return the values of the fields that `AGENTCORE_DEFAULTS` names.
 
     Raises:
-        ValueError: a name is not a boolean request field of the installed patches, or
-            a value is not true or false.
+        ValueError: a name is not one of `FLAGS`, or a value is not true or false.
     """
     parts = os.environ.get(VARIABLE, "").split(",")
-    known = release.REQUEST_FLAGS
     found: dict[str, bool] = {}
     for part in filter(None, map(str.strip, parts)):
         name, _, text = map(str.strip, part.partition("="))
-        if name not in known:
-            fields = f"those are {', '.join(known)}" if known else "they have none"
+        if name not in FLAGS:
             raise ValueError(
                 f"{VARIABLE} names {name!r}, which is not a boolean request field of "
-                f"the installed patches: {fields}. Correct or unset it."
+                f"the installed patches: those are {', '.join(FLAGS)}. Correct or "
+                "unset it."
             )
         if text.lower() not in _VALUES:
             raise ValueError(

@@ -143,7 +143,7 @@ def _needs_own_top(request: CompletionRequest) -> bool:
 
     Its clients expect one entry of `top_logprobs` for each token.
     """
-    is_asked = request.return_tokens_as_token_ids or "vllm-api" in release.EXTRAS
+    is_asked = request.return_tokens_as_token_ids or "vllm-api" in release.INSTALLED
     return request.logprobs == 0 and bool(is_asked)
 
 
@@ -165,7 +165,7 @@ def has_prompt(request: CompletionRequest) -> bool:
     With `logprobs=0`, SGLang asks the engine only for those of the prompt's last token;
     the extra `vllm-api` asks for all.
     """
-    return bool(request.echo and (request.logprobs or "vllm-api" in release.EXTRAS))
+    return bool(request.echo and (request.logprobs or "vllm-api" in release.INSTALLED))
 
 
 def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:

@@ -66,16 +66,9 @@ IMAGE_CACHE = "mm_utils"
 # The version of agentcore-patch that wrote this.
 VERSION = "0.2.0"
 
-# The installed extras.
-EXTRAS: tuple[str, ...] = ()
-
-# The boolean request fields of these patches.
-REQUEST_FLAGS: tuple[str, ...] = (
-    "return_prompt_token_ids",
-    "return_meta_info",
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "return_weight_versions",
+# The core and the installed extras.
+INSTALLED: tuple[str, ...] = (
+    "core",
 )
 
 # The SGLang releases that this version of agentcore-patch supports.

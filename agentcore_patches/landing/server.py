@@ -66,13 +66,11 @@ def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
     logprobs = "raw" if is_raw in ("1", "true") else "processed"
     info["agentcore_patches"] = {
         "version": release.VERSION,
-        "patches": ["core", *release.EXTRAS],
+        "patches": list(release.INSTALLED),
         "release": listed,
         "logprobs": logprobs,
     }
-    patches = (
-        f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
-    )
+    patches = f"agentcore-patch {release.VERSION}: {', '.join(release.INSTALLED)}"
     patches += f" ({logprobs} logprobs)"
     if listed is None:
         logger.warning(

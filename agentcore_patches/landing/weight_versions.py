@@ -140,7 +140,7 @@ def _check_ranks() -> None:
         return
     store, n_ranks = _get_default_store(), distributed.get_world_size()
     names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
-    own = f"agentcore-patch {release.VERSION}: {', '.join(['core', *release.EXTRAS])}"
+    own = f"agentcore-patch {release.VERSION}: {', '.join(release.INSTALLED)}"
     store.set(names[distributed.get_rank()], own)
     remedy = (
         "Run `agentcore-patch apply`, in the same version, on every node, with the "

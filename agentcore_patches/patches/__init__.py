@@ -4,6 +4,5 @@ A folder's `__init__` has
 
 - a docstring whose first line says what it gives;
 - `HOOKS`, its changes of SGLang, each with the edit that every release needs there;
-- `RESPONSE_FIELDS`, the names of the fields that it adds to responses;
-- `REQUEST_FLAGS`, the names of the boolean fields that it adds to requests, if any.
+- `RESPONSE_FIELDS`, the names of the fields that it adds to responses.
 """

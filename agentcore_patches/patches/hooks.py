@@ -139,7 +139,6 @@ class Patch:
     summary: str
     hooks: tuple[Hook, ...]
     response_fields: tuple[str, ...]
-    request_flags: tuple[str, ...] = ()
 
 
 def checked(name: str, module: ModuleType) -> Patch:
@@ -157,11 +156,9 @@ def checked(name: str, module: ModuleType) -> Patch:
     listed, fields = (
         getattr(module, attribute, None) for attribute in ("HOOKS", "RESPONSE_FIELDS")
     )
-    flags = getattr(module, "REQUEST_FLAGS", ())
     for attribute, value, kind in (
         ("HOOKS", listed, Hook),
         ("RESPONSE_FIELDS", fields, str),
-        ("REQUEST_FLAGS", flags, str),
     ):
         if not isinstance(value, tuple) or not all(isinstance(v, kind) for v in value):
             raise PatchError(
@@ -182,4 +179,4 @@ def checked(name: str, module: ModuleType) -> Patch:
             f"The patch `{name}` has a hook that is written wrongly: "
             f"{'; '.join(dict.fromkeys(mistakes))}."
         )
-    return Patch(summary, listed, fields, flags)
+    return Patch(summary, listed, fields)

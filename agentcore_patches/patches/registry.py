@@ -114,12 +114,10 @@ def landed(name: str) -> tuple[str, ...]:
 
 
 def facts(names: Sequence[str], version: str) -> Land:
-    """Return the edit that lands the facts about the release and the extras."""
+    """Return the edit that lands the facts about the release and these patches."""
     from agentcore_patches.edits import Land
 
-    flags = [flag for name in names for flag in _patch(name).request_flags]
-    extras = [name for name in names if name != CORE]
-    return Land(FACTS_MODULE, facts_module(version, extras, flags))
+    return Land(FACTS_MODULE, facts_module(version, names))
 
 
 def in_order(edits: Iterable[Edit]) -> list[Edit]:

@@ -295,10 +295,8 @@ def unused_lines() -> list[str]:
     return found
 
 
-def facts_module(
-    version: str, extras: Sequence[str], request_flags: Sequence[str]
-) -> str:
-    """Write the text of `landing/release.py` for a release with these extras.
+def facts_module(version: str, patches: Sequence[str]) -> str:
+    """Write the text of `landing/release.py` for a release with these patches.
 
     It does not name the release: an SGLang that none lists gets the same text.
     """
@@ -308,12 +306,7 @@ def facts_module(
     ]
     facts += [
         ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
-        ("EXTRAS", "The installed extras.", tuple(extras)),
-        (
-            "REQUEST_FLAGS",
-            "The boolean request fields of these patches.",
-            tuple(request_flags),
-        ),
+        ("INSTALLED", "The core and the installed extras.", tuple(patches)),
         (
             "LISTED",
             "The SGLang releases that this version of agentcore-patch supports.",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.installs.versions import supported_release
-from agentcore_patches.landing import defaults, release, server
+from agentcore_patches.landing import defaults, server
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 
@@ -47,22 +47,16 @@ def test_names_are_separated_by_commas(
 
 
 @pytest.mark.parametrize(
-    ("text", "flags", "said"),
+    ("text", "said"),
     [
-        (
-            "return_token_ids,a b",
-            release.REQUEST_FLAGS,
-            "names 'a b'.*return_meta_info",
-        ),
-        ("return_token_ids,input_ids", release.REQUEST_FLAGS, "names 'input_ids'"),
-        ("return_token_ids", (), "patches: they have none"),
-        ("return_token_ids=no", release.REQUEST_FLAGS, "'no' for return_token_ids"),
+        ("return_token_ids,a b", "names 'a b'.*return_meta_info"),
+        ("return_token_ids,input_ids", "names 'input_ids'"),
+        ("return_token_ids=no", "'no' for return_token_ids"),
     ],
 )
 def test_a_bad_variable_fails_at_start(
-    monkeypatch: pytest.MonkeyPatch, text: str, flags: tuple[str, ...], said: str
+    monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    monkeypatch.setattr(release, "REQUEST_FLAGS", flags)
     named(monkeypatch, text)
     arguments: Any = SimpleNamespace(tokenizer_worker_num=1)
     with pytest.raises(ValueError, match=f"AGENTCORE_DEFAULTS .*{said}"):

@@ -17,24 +17,6 @@ if TYPE_CHECKING:
 
     from ..answers import Json
 
-# Parameters with the same name and meaning in SGLang, which checks their values.
-_SAME = (
-    "n",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "skip_special_tokens",
-    "spaces_between_special_tokens",
-    "logit_bias",
-)
-
 _NUMBERS = (
     "temperature",
     "top_p",
@@ -43,6 +25,10 @@ _NUMBERS = (
     "presence_penalty",
     "frequency_penalty",
 )
+_FLAGS = ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens")
+
+# Parameters with the same name and meaning in SGLang.
+_SAME = (*_NUMBERS, *_FLAGS, "n", "top_k", "stop", "stop_token_ids", "logit_bias")
 
 # Integers under another name in SGLang, with the values that vLLM accepts.
 _INTEGERS = {
@@ -184,7 +170,7 @@ def _check_same(params: dict[str, Any]) -> None:
     for name, least in (("n", 1), ("top_k", -1)):
         if name in params:
             params[name] = integer(name, params[name], least, INT32)
-    for name in ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens"):
+    for name in _FLAGS:
         flag(name, params.get(name))
     for name in _NUMBERS:
         if not _is_finite(params.get(name, 0)):

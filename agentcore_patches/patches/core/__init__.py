@@ -41,13 +41,6 @@ RESPONSE_FIELDS = (
     "weight_version",
     "weight_versions",
 )
-REQUEST_FLAGS = (
-    "return_prompt_token_ids",
-    "return_meta_info",
-    "return_token_ids",
-    "return_tokens_as_token_ids",
-    "return_weight_versions",
-)
 
 _MODULES = (
     release_checks,
