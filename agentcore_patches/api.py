@@ -132,14 +132,14 @@ def status(
     now = installs.read_texts(install, _unpatched(install, snapshot))
     marked = {path for path, text in now.items() if is_ours(path, text)}
     recorded = record is not None or snapshot.pending is not None or not marked
-    held = record is not None
-    patches = _selected(install, snapshot) if record else ()
-    if not recorded:
+    patches: tuple[str, ...] = ()
+    if record:
+        patches = _selected(install, snapshot)
+    elif not recorded:
         patches = _patches_in(install, now)
-        held = bool(patches)
     return StatusResult(
         install=install,
-        state=_state_of_patches(snapshot) if held else PatchState.ABSENT,
+        state=_state_of_patches(snapshot) if patches else PatchState.ABSENT,
         patches=patches,
         applied_by=record.tool_version.rpartition("+")[0] if record else None,
         recorded=recorded,

@@ -67,9 +67,7 @@ IMAGE_CACHE = "mm_utils"
 VERSION = "0.2.0"
 
 # The core and the installed extras.
-INSTALLED: tuple[str, ...] = (
-    "core",
-)
+INSTALLED: tuple[str, ...] = ("core",)
 
 # The SGLang releases that this version of agentcore-patch supports.
 LISTED: tuple[str, ...] = (

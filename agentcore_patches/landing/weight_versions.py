@@ -671,12 +671,12 @@ def _failure(recv_req: Any, message: str) -> Any:
     return answer(recv_req, success=False, message=message)
 
 
-def answer(recv_req: Any, **said: Any) -> Any:
+def answer(recv_req: Any, **fields: Any) -> Any:
     """Build the output object that belongs to the type of a request."""
     from sglang.srt.managers import io_struct
 
     name = type(recv_req).__name__.replace("Input", "Output")
-    return getattr(io_struct, name)(**said)
+    return getattr(io_struct, name)(**fields)
 
 
 def _is_idle(scheduler: Scheduler) -> bool:

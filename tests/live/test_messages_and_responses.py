@@ -48,7 +48,7 @@ CASES = {
 """Lines of the script, and whether the request has tools."""
 
 REFUSED: tuple[Json, ...] = ({"temperature": -1}, {"max_tokens": 10**9})
-"""What chat answers with a 400."""
+"""Messages that chat rejects with a 400."""
 
 CALLS = ("tool_use", "function_call")
 """The types of what calls a tool, in a message and in a response."""

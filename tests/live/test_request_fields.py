@@ -84,7 +84,7 @@ IDS: dict[str, list[Any]] = {
     "logit_bias": [{"5": 100}, {"99999": 1}, {"-1": 1}, {"x": 1}],
 }
 IN_SAMPLING = {"stop_token_ids", "logit_bias", "min_new_tokens"}
-"""What `/generate` takes among the sampling parameters."""
+"""Names that `/generate` takes in its sampling parameters."""
 
 
 @dataclass(frozen=True)

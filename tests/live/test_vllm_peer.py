@@ -307,7 +307,7 @@ DIFFERENCES: dict[str, str] = {
     "completions; vLLM's is -9999.0.": r"(chat|completions), a .*: -9999\.0, not -3\.4",
     "`decoded_token` of `prompt_logprobs` is null, and `rank` is exact only for the "
     "likeliest tokens.": r".*\.prompt_logprobs\[.*\.(decoded_token|rank): ",
-    'With `output_mode: "text"`, logprobs name tokens by ID, as without.': (
+    'With `output_mode: "text"`, too, logprobs name tokens by ID.': (
         r"generate, text.*\.logprobs\."
     ),
     'With `return_tokens_as_token_ids: true`, `bytes` are those of `"token_id:N"`.': (
@@ -479,25 +479,27 @@ def _add(choice: Json, piece: Json) -> None:
             choice[name] = known + value
 
 
-def differences(theirs: Any, ours: Any, where: str) -> Iterator[str]:
+def differences(of_vllm: Any, of_sglang: Any, where: str) -> Iterator[str]:
     """Yield what vLLM's answer has, and the other has not."""
-    if theirs in (None, [], {}) and ours in (None, [], {}):
+    if of_vllm in (None, [], {}) and of_sglang in (None, [], {}):
         return
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        if theirs.get("status") != ours.get("status"):
-            theirs, ours = ({"status": one["status"]} for one in (theirs, ours))
-        for name, value in theirs.items():
-            yield from differences(value, ours.get(name), f"{where}.{name}")
-    elif isinstance(theirs, list) and isinstance(ours, list):
-        if len(theirs) != len(ours):
-            yield f"{where}: {len(theirs)} elements, not {len(ours)}: {theirs} {ours}"
-        for i, (one, other) in enumerate(zip(theirs, ours, strict=False)):
+    if isinstance(of_vllm, dict) and isinstance(of_sglang, dict):
+        if of_vllm.get("status") != of_sglang.get("status"):
+            of_vllm, of_sglang = (
+                {"status": one["status"]} for one in (of_vllm, of_sglang)
+            )
+        for name, value in of_vllm.items():
+            yield from differences(value, of_sglang.get(name), f"{where}.{name}")
+    elif isinstance(of_vllm, list) and isinstance(of_sglang, list):
+        if len(of_vllm) != len(of_sglang):
+            yield f"{where}: {len(of_vllm)} elements, not {len(of_sglang)}: {of_vllm} {of_sglang}"
+        for i, (one, other) in enumerate(zip(of_vllm, of_sglang, strict=False)):
             yield from differences(one, other, f"{where}[{i}]")
-    elif isinstance(theirs, float) and isinstance(ours, (int, float)):
-        if abs(theirs - ours) > NOISE:
-            yield f"{where}: {theirs}, not {ours}"
-    elif theirs != ours:
-        yield f"{where}: {theirs!r}, not {ours!r}"
+    elif isinstance(of_vllm, float) and isinstance(of_sglang, (int, float)):
+        if abs(of_vllm - of_sglang) > NOISE:
+            yield f"{where}: {of_vllm}, not {of_sglang}"
+    elif of_vllm != of_sglang:
+        yield f"{where}: {of_vllm!r}, not {of_sglang!r}"
 
 
 def is_listed(found: str) -> bool:
@@ -519,10 +521,10 @@ def test_answers_have_what_those_of_vllm_have(
     if streaming:
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         name += ", streamed"
-    theirs, ours = (
+    of_vllm, of_sglang = (
         answer_of(url, path, body, prompt) for url in (vllm, sglang.base_url)
     )
-    found = [one for one in differences(theirs, ours, name) if not is_listed(one)]
+    found = [one for one in differences(of_vllm, of_sglang, name) if not is_listed(one)]
     assert "\n".join(found) == ""
 
 
@@ -549,10 +551,10 @@ def test_logprobs_of_a_scaled_distribution(
         for url in (vllm, sglang.base_url):
             path, body = likeliest(path, **sampling)
             found.append(answer_of(url, path, body, prompt)["choices"][0])
-        theirs, ours = map(by_name, found)
-        assert len(theirs.keys() & ours.keys()) > 6
-        for token in theirs.keys() & ours.keys():
-            assert ours[token] == pytest.approx(theirs[token], abs=NOISE)
+        of_vllm, of_sglang = map(by_name, found)
+        assert len(of_vllm.keys() & of_sglang.keys()) > 6
+        for token in of_vllm.keys() & of_sglang.keys():
+            assert of_sglang[token] == pytest.approx(of_vllm[token], abs=NOISE)
 
 
 def by_name(choice: Json) -> dict[str, float]:

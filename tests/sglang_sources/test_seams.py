@@ -392,12 +392,12 @@ def test_a_mutant_is_refused_or_harmless(
     of = release(version, planned_once)
     survivors = []
     for mutant in of.mutants()[part::N_PARTS]:
-        said = of.refusal(mutant)
-        if said is None and not mutant.harmless:
+        message = of.refusal(mutant)
+        if message is None and not mutant.harmless:
             survivors.append(mutant.what)
-        elif said is not None:
+        elif message is not None:
             # A landing module, or a hook of the patches by its name.
-            assert _NAMED.search(said), (mutant.what, said)
+            assert _NAMED.search(message), (mutant.what, message)
     assert not survivors
 
 
@@ -427,6 +427,10 @@ def test_a_rename_that_once_planned_clean_is_refused(
         files = sorted({base.file for _, base in bases if base is not None})
         for name in members:
             [mutant] = of.renamed(f"{owner}.{name}", files, name)
-            said = of.refusal(mutant)
-            assert said is not None and f"`{name}`" in said, (owner, name, said)
-            assert _NAMED.search(said), (owner, name, said)
+            message = of.refusal(mutant)
+            assert message is not None and f"`{name}`" in message, (
+                owner,
+                name,
+                message,
+            )
+            assert _NAMED.search(message), (owner, name, message)

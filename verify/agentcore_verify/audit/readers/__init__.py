@@ -15,7 +15,7 @@ EXPECTED = (
 
 
 def turns_of(record: Json) -> Iterator[Turn]:
-    """Yield the turns in a line of a file; raise BadRecord if it is none."""
+    """Yield the turns in a line of a file; raise BadRecord for other JSON."""
     if "request" in record and ("response" in record or "chunks" in record):
         yield from _exchange(record)
     elif "trace_id" in record and "completion_token_ids" in record:
