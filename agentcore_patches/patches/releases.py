@@ -325,9 +325,12 @@ def facts_module(version: str, patches: Sequence[str]) -> str:
 def _literal(value: object) -> str:
     if isinstance(value, str):
         return json.dumps(value)
-    if isinstance(value, tuple) and value:
-        items = "".join(f"    {json.dumps(item)},\n" for item in value)
-        return f"(\n{items})"
+    if isinstance(value, tuple):
+        items = [f"{json.dumps(item)}," for item in value]
+        # As a formatter writes it.
+        return (
+            f"({items[0]})" if len(items) == 1 else "\n    ".join(["(", *items]) + "\n)"
+        )
     return repr(value)
 
 
