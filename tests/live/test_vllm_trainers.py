@@ -82,6 +82,8 @@ def test_prime_rl(server: Server, scripted_model: Path, tmp_path: Path) -> None:
             endless = {"ignore_eos": True, "max_tokens": 200, "stop_token_ids": []}
             running = pool.submit(rollout, prompt, 0, **endless)
             wait_until(lambda: bool(held(server)))
+            # Scheduled in order: once this one is answered, the other has its first token.
+            rollout([5], 0, max_tokens=1)
             update(step_1)
             across = running.result(timeout=60)
         assert across["versions"] == ["default", "step_1"]
