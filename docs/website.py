@@ -34,7 +34,7 @@ def for_the_site(text: str, folder: Path) -> str:
     HTML comments, and the words with which a block tells the tests how to run it, are
     left out. A link to a file that is no page becomes the file's path.
     """
-    text = re.sub(r"<!--.*?-->\n*", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
     text = re.sub(r"^(```\w+) .*$", r"\1", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
