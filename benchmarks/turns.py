@@ -79,7 +79,7 @@ def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
 
 def costs() -> list[report.Row]:
     """Measure the milliseconds to make a prompt of 41 messages."""
-    from sglang.srt.agentcore import conversations, prefix, remembered
+    from sglang.srt.agentcore.http import conversations, prefix, remembered
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
     from tests.helpers.chat_templates import FAMILIES

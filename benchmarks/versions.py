@@ -19,8 +19,8 @@ from typing import Any
 import report
 import torch
 
-from agentcore_patches.landing import weight_versions
-from agentcore_patches.landing.loaded_tensors import Loaded
+from agentcore_patches.landing.scheduler import weight_versions
+from agentcore_patches.landing.scheduler.loaded_tensors import Loaded
 
 STREAMS = 256
 TENSORS = 2_000

@@ -1,32 +1,16 @@
-"""The package that agentcore-patch adds to SGLang; its hooks in SGLang call it."""
+"""The package that agentcore-patch adds to SGLang; its hooks in SGLang call it.
+
+A room holds what one kind of SGLang's processes runs, an extra's folder what it adds.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from . import adapters as adapters
-from . import answers as answers
-from . import conversations as conversations
-from . import customized_info as customized_info
-from . import defaults as defaults
-from . import ended_requests as ended_requests
-from . import exchanges as exchanges
-from . import images as images
-from . import logprobs as logprobs
-from . import messages as messages
-from . import metrics as metrics
-from . import prefix as prefix
-from . import prompts as prompts
+from . import http as http
 from . import release as release
-from . import request_ids as request_ids
-from . import response_turns as response_turns
-from . import responses as responses
-from . import server as server
-from . import stream_output as stream_output
-from . import streams as streams
-from . import template_tail as template_tail
-from . import traces as traces
-from . import weight_versions as weight_versions
+from . import scheduler as scheduler
+from . import shared as shared
 
 for _extra in release.INSTALLED[1:]:
     import_module(f"{__name__}.{_extra.replace('-', '_')}")

@@ -12,7 +12,7 @@ FACTS_MODULE = f"{LANDING}/release.py"
 
 LANDING_SOURCES = Path(__file__).parents[1] / "landing"
 
-# Extras are in folders; the core's `__init__` imports them, so they are written first.
+# The `__init__` of the package imports the folders, so they are written first.
 LANDED = tuple(
     f"{LANDING}/{module.relative_to(LANDING_SOURCES)}"
     for pattern in ("*/*.py", "*.py")

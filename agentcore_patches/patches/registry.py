@@ -108,9 +108,12 @@ def edits(name: str, version: str) -> tuple[Edit, ...]:
 
 def landed(name: str) -> tuple[str, ...]:
     """Return the paths of the modules that land with a patch, without `FACTS_MODULE`."""
-    folder = LANDING if name == CORE else f"{LANDING}/{name.replace('-', '_')}"
-    inside = (path for path in LANDED if path.rpartition("/")[0] == folder)
-    return tuple(path for path in inside if path != FACTS_MODULE)
+    folders = {extra.replace("-", "_"): extra for extra in extras()}
+    return tuple(
+        path
+        for path in LANDED
+        if folders.get(path.split("/")[-2], CORE) == name and path != FACTS_MODULE
+    )
 
 
 def facts(names: Sequence[str], version: str) -> Land:

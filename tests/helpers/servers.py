@@ -90,7 +90,7 @@ PARSED_LINES = f"""
 
 import os as _os
 
-from sglang.srt.agentcore.traces import Trace as _Trace
+from sglang.srt.agentcore.http.traces import Trace as _Trace
 
 _stamp_parsed = _Trace._stamp_parsed
 

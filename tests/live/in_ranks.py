@@ -92,7 +92,7 @@ def scheduler(group: Any, does: str) -> Any:
 def update(group: Any, does: str, has_barrier: bool) -> Any:
     """Return a rank's answer to an update, or raise its error."""
     import torch.distributed
-    from sglang.srt.agentcore import weight_versions
+    from sglang.srt.agentcore.scheduler import weight_updates, weight_versions
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
     from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqOutput as Answer
 
@@ -114,12 +114,12 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
     made.enable_hicache_storage = does == REFUSES
     arguments = SimpleNamespace(weight_version="old", model_path="/nowhere")
     weight_versions.start(made, arguments)
-    weight_versions._weights.names.clear()  # A name that was taken once is known.
+    weight_versions.weights.names.clear()  # A name that was taken once is known.
     name = "update_with_barrier" if has_barrier else "update"
     request = UpdateWeightFromDiskReqInput(
         model_path="x", flush_cache=False, weight_version="new"
     )
-    return getattr(weight_versions, name)(change)(None, request)
+    return getattr(weight_updates, name)(change)(None, request)
 
 
 # What the second rank runs when the server starts.
@@ -129,7 +129,8 @@ UNPATCHED, OTHER, SAME = "no patches", "another version", "the same version"
 def start(rank: int, group: Any, second: str) -> tuple[Any, str, str]:
     """Start a rank; return its error's type and text, which are empty if it starts."""
     import torch.distributed
-    from sglang.srt.agentcore import release, weight_versions
+    from sglang.srt.agentcore import release
+    from sglang.srt.agentcore.scheduler import weight_versions
     from torch.distributed.distributed_c10d import _get_default_store
 
     outcome = ("", "", second)
@@ -152,15 +153,15 @@ def start(rank: int, group: Any, second: str) -> tuple[Any, str, str]:
 def run_rank(rank: int, store: str, outcomes: Any) -> None:
     """Run every case on a rank; put its answer and the seconds it took."""
     import torch.distributed
-    from sglang.srt.agentcore import weight_versions
+    from sglang.srt.agentcore.scheduler import ranks, weight_versions
 
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=N_RANKS
     )
     both = torch.distributed.new_group(backend="gloo")
     stages = [torch.distributed.new_group([one], backend="gloo") for one in (0, 1)]
-    weight_versions._RANKS_TIMEOUT = timedelta(seconds=TIMEOUT)
-    weight_versions._PATIENCE = timedelta(seconds=0.1)
+    ranks.TIMEOUT = timedelta(seconds=TIMEOUT)
+    ranks._PATIENCE = timedelta(seconds=0.1)
     for second in (UNPATCHED, OTHER, SAME):
         began = time.monotonic()
         result = start(rank, both, second)
@@ -176,9 +177,9 @@ def run_rank(rank: int, store: str, outcomes: Any) -> None:
         began = time.monotonic()
         try:
             answer = update(group, does[rank], has_barrier)
-            result = answer.success, answer.message, weight_versions._weights.version
+            result = answer.success, answer.message, weight_versions.weights.version
         except Exception as error:
-            result = type(error).__name__, str(error), weight_versions._weights.version
+            result = type(error).__name__, str(error), weight_versions.weights.version
         outcomes.put(((name, has_barrier, rank), (*result, time.monotonic() - began)))
 
 

@@ -211,7 +211,7 @@ def stamped(chunk: Any, trace: Any) -> Any:
 
 
 def test_a_stamped_line_keeps_its_fields_and_carries_pending_tokens() -> None:
-    from sglang.srt.agentcore.traces import Trace
+    from sglang.srt.agentcore.http.traces import Trace
 
     for n_choices in (1, None):
         trace = Trace(incremental=True, n_choices=n_choices)

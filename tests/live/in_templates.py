@@ -100,7 +100,7 @@ def encoded(made: Any, text: str) -> list[int]:
 
 def assert_continues(family: Family) -> None:
     """Check that eight turns start with the previous ones, then follow the template."""
-    from sglang.srt.agentcore.template_tail import Template
+    from sglang.srt.agentcore.http.template_tail import Template
 
     chat, made = endpoint(family), tokenizer(family)
     stops = set(made.convert_tokens_to_ids(list(family.stop_tokens)))
@@ -210,7 +210,7 @@ UNCERTAIN = {
 
 def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
     """After the first refusal, the template is rendered less often."""
-    from sglang.srt.agentcore.template_tail import Template
+    from sglang.srt.agentcore.http.template_tail import Template
 
     family = family_of("qwen2.5")
     messages = [USER, YES, USER]
@@ -286,7 +286,7 @@ def test_tool_results_before_the_token_that_ends_the_turn() -> None:
 
 
 def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:
-    from sglang.srt.agentcore import conversations
+    from sglang.srt.agentcore.http import conversations
 
     family = family_of("qwen2.5")
     for template, is_certain in ((None, True), (UNCERTAIN["dropped"], False)):

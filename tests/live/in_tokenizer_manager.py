@@ -270,7 +270,7 @@ def test_missing_logprobs_are_an_error() -> None:
 
 
 def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
-    from sglang.srt.agentcore.traces import Trace
+    from sglang.srt.agentcore.http.traces import Trace
 
     def failing(method: Any) -> Any:
         def fail(self: Any, *args: Any) -> Any:
@@ -324,7 +324,7 @@ def test_a_server_without_logprobs_rejects_them_before_generating() -> None:
 
 
 def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> None:
-    from sglang.srt.agentcore import images
+    from sglang.srt.agentcore.http import images
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     def one(engine: Engine, tokenized: Any) -> None:
@@ -497,7 +497,7 @@ def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
 
 async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
     """Send a batch; return the prompts in the states of its requests."""
-    from sglang.srt.agentcore import prompts
+    from sglang.srt.agentcore.http import prompts
 
     manager = Engine(nothing, enable_tokenizer_batch_encode=batch_encode).manager
     by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))

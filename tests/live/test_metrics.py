@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import requests
 
-from agentcore_patches.landing import metrics
+from agentcore_patches.landing.http import metrics
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.scripted_model import line

@@ -205,7 +205,7 @@ def test_the_command_patches_and_reverts_a_copy_of_sglang(
     changed = {name for name, text in after.items() if before.get(name) != text}
     assert {
         "srt/entrypoints/openai/serving_chat.py",
-        "srt/agentcore/traces.py",
+        "srt/agentcore/http/traces.py",
     } <= changed
     installed.ok(f"agentcore-patch status --check {target}")
     status = json.loads(

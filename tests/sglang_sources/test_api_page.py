@@ -137,11 +137,11 @@ TYPES = {
     "Dict[str, Any]": "object",
     "int": "integer",
     # An integer, or null for 0.
-    "agentcore.responses.Flag": "boolean",
-    "agentcore.responses.PromptFlag": "boolean",
-    "agentcore.responses.LoraPath": "string",
-    "agentcore.response_turns.PrefixField": "list of integers",
-    "agentcore.routed_experts.StartLen": "integer",
+    "agentcore.http.responses.Flag": "boolean",
+    "agentcore.http.responses.PromptFlag": "boolean",
+    "agentcore.http.responses.LoraPath": "string",
+    "agentcore.http.response_turns.PrefixField": "list of integers",
+    "agentcore.http.routed_experts.StartLen": "integer",
     "Literal['npy']": '`"npy"`',
 }
 

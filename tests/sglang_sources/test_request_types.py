@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import request_fields
 from agentcore_patches.landing.crash_fixes import guards
+from agentcore_patches.landing.http import request_fields
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.wheels import wheel_files
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import conversations, remembered
-from agentcore_patches.landing.remembered import Conversation, Memory
+from agentcore_patches.landing.http import conversations, remembered
+from agentcore_patches.landing.http.remembered import Conversation, Memory
 
 SERVING: Any = SimpleNamespace(reasoning_parser=None)
 

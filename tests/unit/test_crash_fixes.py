@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import release as facts
-from agentcore_patches.landing import weight_versions
-from agentcore_patches.landing.crash_fixes import guards
+from agentcore_patches.landing.crash_fixes import guards, memory
+from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.patches import registry
 
 VOCAB_SIZE = 100
@@ -89,9 +89,9 @@ def test_memory_in_use_is_kept_and_the_response_has_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        weight_versions, "answer", lambda recv_req, **said: SimpleNamespace(**said)
+        requests, "build_output", lambda recv_req, **said: SimpleNamespace(**said)
     )
-    release_memory = guards.release_memory(release)
+    release_memory = memory.release_memory(release)
     holder = SimpleNamespace(idle=False, offload_tags=set())
     answer = release_memory(holder, SimpleNamespace(tags=["weights"]))
     accepted: Any = SimpleNamespace(refusal=None)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.customized_info import add, of_request, pad, send
+from agentcore_patches.landing.shared.customized_info import add, of_request, pad, send
 
 # The scheduler's outputs: the values of the new tokens, or None if
 # the request has no values.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.installs.versions import supported_release
-from agentcore_patches.landing import defaults, server
+from agentcore_patches.landing.http import defaults, server
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 

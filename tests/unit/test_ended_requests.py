@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import ended_requests, release
-from agentcore_patches.landing.ended_requests import (
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http.ended_requests import (
     finish,
-    merge_last_batch,
     raise_refusal,
 )
+from agentcore_patches.landing.scheduler import requests
+from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
 
 class Manager:
@@ -202,5 +203,5 @@ def test_an_output_goes_to_the_worker_of_its_request(
     request_: Any, already: str | None, addressed: str | None
 ) -> None:
     output: Any = SimpleNamespace(http_worker_ipc=already)
-    ended_requests.address(output, request_)
+    requests.address(output, request_)
     assert output.http_worker_ipc == addressed

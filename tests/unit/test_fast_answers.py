@@ -16,7 +16,7 @@ pydantic = pytest.importorskip("pydantic")
 responses = pytest.importorskip("fastapi.responses")
 
 from agentcore_patches.landing import release  # noqa: E402
-from agentcore_patches.landing.answers import (  # noqa: E402
+from agentcore_patches.landing.http.answers import (  # noqa: E402
     RequestTokenIds,
     prepare_for_orjson,
     write_generated,

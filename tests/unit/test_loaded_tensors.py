@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import loaded_tensors
-from agentcore_patches.landing.loaded_tensors import Loaded
+from agentcore_patches.landing.scheduler import loaded_tensors
+from agentcore_patches.landing.scheduler.loaded_tensors import Loaded
 
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")

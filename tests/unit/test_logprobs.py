@@ -10,8 +10,9 @@ import pytest
 
 orjson = pytest.importorskip("orjson")
 
-from agentcore_patches.landing import logprobs, release  # noqa: E402
-from agentcore_patches.landing.logprobs import ChatLogprobs  # noqa: E402
+from agentcore_patches.landing import release  # noqa: E402
+from agentcore_patches.landing.http import logprobs  # noqa: E402
+from agentcore_patches.landing.http.logprobs import ChatLogprobs  # noqa: E402
 from tests.helpers.chat_logprobs import Serving  # noqa: E402
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import images, release
-from agentcore_patches.landing.images import is_expanded
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import images
+from agentcore_patches.landing.http.images import is_expanded
 from agentcore_patches.landing.vllm_api import content_parts
 from agentcore_patches.landing.vllm_api.http import BadRequest
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import messages
+from agentcore_patches.landing.http import messages
 from tests.helpers.events import collected, data_of
 
 

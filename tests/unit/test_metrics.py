@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import (
+from agentcore_patches.landing.http import (
     ended_requests,
     metrics,
     remembered,

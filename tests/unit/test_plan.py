@@ -27,7 +27,7 @@ from agentcore_patches.planning.plan import EditOutcome, make_plan
 from agentcore_patches.planning.selection import Selection
 from tests.helpers.planning import VERSION, refusal
 
-LANDED = "srt/agentcore/traces.py"
+LANDED = "srt/agentcore/http/traces.py"
 MODELS = "srt/models.py"
 SERVING = "srt/serving.py"
 

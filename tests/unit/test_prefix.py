@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import prefix, traces
-from agentcore_patches.landing.exchanges import Exchange
+from agentcore_patches.landing.http import prefix, traces
+from agentcore_patches.landing.http.exchanges import Exchange
 from tests.helpers.events import collected, data_of
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import prompts, release
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import prompts
 
 VOCAB_SIZE = 100
 MAX_LEN = 8

@@ -29,7 +29,7 @@ from agentcore_patches.edits import (
     Replace,
 )
 from agentcore_patches.errors import PatchError, UsageError
-from agentcore_patches.landing import defaults
+from agentcore_patches.landing.http import defaults
 from agentcore_patches.listing import EditList
 from agentcore_patches.patches import core, registry, releases
 from agentcore_patches.patches.hooks import Hook, Patch, absent
@@ -266,7 +266,7 @@ def test_response_fields_are_fields_that_the_patches_add() -> None:
 
 
 FIELD = AddField(PROTOCOL, "A", "b: int = 0")
-HOOK = Insert(SERVING_CHAT, "f", "agentcore.prompts.check(x)", before="return x")
+HOOK = Insert(SERVING_CHAT, "f", "agentcore.http.prompts.check(x)", before="return x")
 SMALL = Patch(
     "what it gives",
     (
@@ -313,8 +313,22 @@ def test_every_release_gets_the_same_modules_except_the_facts() -> None:
     assert {edit.file for edit in old} == set(MODULES)
 
 
+@pytest.mark.parametrize(
+    ("room", "others"), [("scheduler", {"http"}), ("shared", {"http", "scheduler"})]
+)
+def test_a_room_of_landing_code_imports_no_room_of_other_processes(
+    room: str, others: set[str]
+) -> None:
+    for module in (Path(registry.__file__).parents[1] / "landing" / room).glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == 2:
+                rooms = [node.module] if node.module else [n.name for n in node.names]
+                assert others.isdisjoint(name.split(".")[0] for name in rooms), module
+
+
 def test_only_written_files_are_listed_in_writing_order(small: str) -> None:
-    landed = [path for path in LANDED if path.count("/") == 2]
+    extras = {name.replace("-", "_") for name in registry.extras()}
+    landed = [path for path in LANDED if extras.isdisjoint(path.split("/"))]
     assert registry.files([small], "0.5.10") == (*landed, PROTOCOL, SERVING_CHAT)
     assert registry.files([small], "0.5.9") == (*landed, SERVING_CHAT)
 
@@ -330,7 +344,7 @@ def test_the_fingerprint_covers_all_code_that_decides_what_lands(
     before = registry.fingerprint.__wrapped__()
     assert before == registry.fingerprint()
     for path in (
-        *("edits/kinds.py", "landing/traces.py", "patches/core/token_ids.py"),
+        *("edits/kinds.py", "landing/http/traces.py", "patches/core/token_ids.py"),
         *("planning/stubs.py", "planning/plan.py", "planning/name_check.py"),
         *("planning/classes.py", "planning/fitting.py", "planning/selection.py"),
         *("edits/source.py", "errors.py", "_version.py"),

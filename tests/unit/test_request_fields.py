@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import request_fields
+from agentcore_patches.landing.http import request_fields
 
 VOCAB_SIZE = 100
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import request_ids
+from agentcore_patches.landing.http import request_ids
+from agentcore_patches.landing.scheduler import requests
 
 
 class Manager:
@@ -205,7 +206,7 @@ def test_a_session_finds_the_last_turn_by_its_id() -> None:
     turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
     for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
         params: Any = SimpleNamespace(rid=rid)
-        request_ids.find_turn(params, turns)
+        requests.find_turn(params, turns)
         assert params.rid == found
 
 

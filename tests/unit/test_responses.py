@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import defaults, release, responses
-from agentcore_patches.landing.responses import ResponseTrace
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import defaults, responses
+from agentcore_patches.landing.http.responses import ResponseTrace
 from tests.helpers.events import collected, data_of, event
 
 

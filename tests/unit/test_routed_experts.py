@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import routed_experts
+from agentcore_patches.landing.http import routed_experts
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("pybase64")

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing.stream_output import (
+from agentcore_patches.landing.http.stream_output import (
     join_customized_info,
     merge_queued,
 )

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import messages, release, responses, streams, traces
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import messages, responses, streams, traces
 from tests.helpers.events import collected, event
 
 DONE = "data: [DONE]\n\n"

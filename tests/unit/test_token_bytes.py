@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 orjson = pytest.importorskip("orjson")
 pydantic = pytest.importorskip("pydantic")
 
-from agentcore_patches.landing import answers, logprobs, release  # noqa: E402
+from agentcore_patches.landing import release  # noqa: E402
+from agentcore_patches.landing.http import answers, logprobs  # noqa: E402
 from tests.helpers.chat_logprobs import chat_logprobs  # noqa: E402
 
 # A partial character, U+FFFD itself, two tokens with equal text, one without bytes.

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import release, traces
-from agentcore_patches.landing.traces import Trace
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import traces
+from agentcore_patches.landing.http.traces import Trace
 from tests.helpers.events import collected
 
 PROMPT = [101, 102, 103]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import routed_experts
-from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering
+from agentcore_patches.landing.http import routed_experts
+from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering, salts
 from agentcore_patches.landing.vllm_api.http import BadRequest, find_stop_reason
 from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
@@ -471,7 +471,7 @@ def test_the_salt_precedes_the_adapter() -> None:
     ):
         made: Any = SimpleNamespace(extra_key=own)
         received: Any = SimpleNamespace(extra_key=salt)
-        generate.salt(received, made)
+        salts.salt(received, made)
         assert made.extra_key == key
 
 

@@ -8,15 +8,22 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import weight_versions
-from agentcore_patches.landing.weight_versions import _Weights
+from agentcore_patches.landing import http
+from agentcore_patches.landing.scheduler import (
+    ranks,
+    requests,
+    weight_updates,
+    weight_versions,
+)
+from agentcore_patches.landing.scheduler.weight_versions import _Weights
 
 
 @pytest.fixture(autouse=True)
 def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     fresh = _Weights()
-    monkeypatch.setattr(weight_versions, "_weights", fresh)
-    monkeypatch.setattr(weight_versions, "_check_ranks", lambda: None)
+    for module in (weight_versions, weight_updates):
+        monkeypatch.setattr(module, "weights", fresh)
+    monkeypatch.setattr(ranks, "check", lambda: None)
     scheduler: Any = None
     arguments: Any = SimpleNamespace(weight_version="a", model_path="/nowhere")
     weight_versions.start(scheduler, arguments)
@@ -147,8 +154,8 @@ def test_a_client_cannot_name_the_cache_of_later_weights(weights: _Weights) -> N
 def test_an_update_in_several_requests_counts_at_its_end(
     weights: _Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weight_versions, "_clear_image_cache", lambda: None)
-    end = weight_versions.end_update(lambda manager, recv_req: recv_req)
+    monkeypatch.setattr(weight_updates, "_clear_image_cache", lambda: None)
+    end = weight_updates.end_update(lambda manager, recv_req: recv_req)
     assert end(None, "answer") == "answer"
     assert weights.n_updates == 1
 
@@ -157,13 +164,13 @@ def test_an_update_in_several_requests_counts_at_its_end(
 def answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace SGLang's response classes."""
     monkeypatch.setattr(
-        weight_versions, "answer", lambda recv_req, **said: SimpleNamespace(**said)
+        requests, "build_output", lambda recv_req, **said: SimpleNamespace(**said)
     )
 
 
 @pytest.mark.usefixtures("answers")
 def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
-    attach = weight_versions.attach_storage(lambda scheduler, recv_req: "attached")
+    attach = weight_updates.attach_storage(lambda scheduler, recv_req: "attached")
     assert attach(None, None) == "attached"
     weights.n_updates = 1
     answer = attach(None, None)
@@ -199,7 +206,7 @@ def test_without_an_update_the_cache_key_is_the_requests() -> None:
 def test_an_answer_has_the_name_of_its_weights_at_the_top(
     answer: Any, version: str, said: str | None
 ) -> None:
-    build: Any = weight_versions.whole(lambda serving, request, ret: answer)
+    build: Any = http.weight_versions.whole(lambda serving, request, ret: answer)
     request_ = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
     made = build(None, request_, [{"meta_info": {"weight_version": version}}])
     assert getattr(made, "weight_version", None) == said
@@ -208,7 +215,7 @@ def test_an_answer_has_the_name_of_its_weights_at_the_top(
 def test_updates_run_one_at_a_time() -> None:
     running: list[int] = []
 
-    @weight_versions.one_at_a_time
+    @http.weight_versions.one_at_a_time
     async def update(self: Any, number: int) -> int:
         running.append(number)
         await asyncio.sleep(0)

@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from . import guards as guards
+from . import memory as memory

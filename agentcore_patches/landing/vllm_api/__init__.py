@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .. import traces
+from ..http import traces
 from . import admin as admin
 from . import fields as fields
 from . import generate as generate
+from . import salts as salts
 
 traces.ENDS.append(fields.stop_reason)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    from ..answers import Json
+    from ..http.answers import Json
 
 # Seconds between two checks whether requests have finished.
 _POLL_INTERVAL = 0.05

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import images
+from ..http import images
 from .http import BadRequest, is_off
 
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    from ..answers import Json
+    from ..http.answers import Json
 
 _NAME = "content_parts"
 

@@ -10,7 +10,7 @@ from functools import wraps
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from .. import logprobs
+from ..http import logprobs
 from . import generate, sampling
 from .http import BadRequest, find_stop_reason, flag, integer, is_off
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from .. import (
+from .. import release
+from ..http import (
     adapters,
     defaults,
     images,
     logprobs,
     prompts,
-    release,
     request_ids,
     routed_experts,
     streams,
 )
-from ..request_fields import INT64
+from ..http.request_fields import INT64
 from . import admin, content_parts, rendering
 from .http import (
     BadRequest,
@@ -53,12 +53,10 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.serving_tokenize import OpenAIServingTokenize
     from sglang.srt.managers.io_struct import (
         GenerateReqInput,
-        TokenizedGenerateReqInput,
     )
-    from sglang.srt.managers.schedule_batch import Req
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
-    from ..answers import Json
+    from ..http.answers import Json
 
 logger = logging.getLogger(__name__)
 
@@ -679,16 +677,6 @@ def _numbers(values: list[float]) -> list[str]:
         return []
     floored = [max(_LOWEST, value) for value in values]
     return orjson.dumps(floored)[1:-1].decode().split(",")
-
-
-def salt(recv_req: TokenizedGenerateReqInput, req: Req) -> None:
-    """Add the client's salt to a request's key in the prefix cache.
-
-    Args:
-        recv_req: the request from the tokenizer manager.
-        req: its key already names the LoRA adapter.
-    """
-    req.extra_key = (recv_req.extra_key or "") + (req.extra_key or "") or None
 
 
 def tokenized(handle: Any) -> Any:

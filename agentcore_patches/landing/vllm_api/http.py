@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from .. import request_fields
+from ..http import request_fields
 
 if TYPE_CHECKING:
     from fastapi import Request
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    from ..answers import Json
+    from ..http.answers import Json
 
 # vLLM's names for errors, by status.
 _ERRORS = {

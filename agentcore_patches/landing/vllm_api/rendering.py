@@ -10,7 +10,7 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from .. import prompts, request_fields
+from ..http import prompts, request_fields
 from . import sampling
 from .http import BadRequest, flag, is_off
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..request_fields import INT32, INT64
+from ..http.request_fields import INT32, INT64
 from .http import BadRequest, flag, integer, is_number, is_off
 
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
-    from ..answers import Json
+    from ..http.answers import Json
 
 _NUMBERS = (
     "temperature",

@@ -27,7 +27,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_BASE,
             "OpenAIServingBase._resolve_lora_path",
-            "agentcore.adapters.by_name",
+            "agentcore.http.adapters.by_name",
         ),
     ),
     Hook(
@@ -36,7 +36,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "available_models",
-            "agentcore.adapters.list_once(model_cards)",
+            "agentcore.http.adapters.list_once(model_cards)",
             before="return $MODELS",
         ),
     ),
@@ -73,8 +73,9 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.9": Insert(
                 ANTHROPIC_SERVING,
                 "AnthropicServing.handle_messages",
-                "agentcore_unknown_model = "
-                "agentcore.messages.find_model_error(self, request)\n"
+                "agentcore_unknown_model = agentcore.http.messages.find_model_error(\n"
+                "    self, request\n"
+                ")\n"
                 "if agentcore_unknown_model is not None:\n"
                 "    return agentcore_unknown_model",
             ),
@@ -86,7 +87,7 @@ HOOKS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ResponsesRequest",
-            "lora_path: agentcore.responses.LoraPath = None",
+            "lora_path: agentcore.http.responses.LoraPath = None",
         ),
     ),
     Hook(

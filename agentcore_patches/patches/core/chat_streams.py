@@ -22,7 +22,7 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "chat-streams/stamp",
         "write token IDs and logprobs on each line of the stream",
-        Decorate(SERVING_CHAT, _STREAM, "agentcore.traces.chat"),
+        Decorate(SERVING_CHAT, _STREAM, "agentcore.http.traces.chat"),
         upstream="PR 37365, open",
     ),
     Hook(

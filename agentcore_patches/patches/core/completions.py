@@ -76,14 +76,16 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._build_completion_response",
-            "agentcore.traces.add_to_completion(self, choice_data, request, ret_item)",
+            "agentcore.http.traces.add_to_completion(\n"
+            "    self, choice_data, request, ret_item\n"
+            ")",
             before="choices.append(choice_data)",
         ),
     ),
     Hook(
         "completions/stamp",
         "write token IDs and logprobs on each line of the stream",
-        Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.traces.completions"),
+        Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.http.traces.completions"),
     ),
     Hook(
         "completions/trace",

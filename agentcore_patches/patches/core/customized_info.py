@@ -25,7 +25,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             "$result_processor",
             "$collect_customized_info",
-            "agentcore.customized_info.pad(\n"
+            "agentcore.shared.customized_info.pad(\n"
             "    req.customized_info[k], len(req.output_ids) - 1\n"
             ")",
             before="req.customized_info[k].append(...)",
@@ -38,7 +38,7 @@ HOOKS: tuple[Hook, ...] = (
             "$output_streamer",
             "$stream_output_generation",
             "${output_lists}customized_info[$KEY].append(...)",
-            "agentcore.customized_info.send(\n"
+            "agentcore.shared.customized_info.send(\n"
             "    ${output_lists}customized_info[$KEY],\n"
             "    req.customized_info[$KEY],\n"
             "    len(${output_lists}rids) - 1,\n"
@@ -52,7 +52,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.22": Insert(
                 OUTPUT_STREAMER,
                 "$stream_output_generation",
-                "agentcore.customized_info.pad(req_values, len(output_ids_))",
+                "agentcore.shared.customized_info.pad(req_values, len(output_ids_))",
                 before="values = req_values[send_token_offset : len(output_ids_)]",
             ),
         },
@@ -66,7 +66,7 @@ HOOKS: tuple[Hook, ...] = (
             MULTI_TOKENIZER,
             "_extract_field_by_index",
             "if isinstance(field, dict):\n"
-            "    return agentcore.customized_info.of_request(field, index)",
+            "    return agentcore.shared.customized_info.of_request(field, index)",
             after="field = getattr(output, field_name, None)",
         ),
         since={
@@ -95,7 +95,9 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
             "meta_info[k] = v[i]",
-            "agentcore.customized_info.add(self, state, meta_info, k, v, i)",
+            "agentcore.shared.customized_info.add(\n"
+            "    self, state, meta_info, k, v, i\n"
+            ")",
         ),
         since={
             # SGLang keeps the values of all tokens, if every token has one.
@@ -104,7 +106,7 @@ HOOKS: tuple[Hook, ...] = (
                 "TokenizerManager._handle_batch_output",
                 "if i >= len(v) or v[i] is None:\n"
                 "    continue\n"
-                "agentcore.customized_info.pad(\n"
+                "agentcore.shared.customized_info.pad(\n"
                 "    state.customized_info_accumulated.setdefault(k, []),\n"
                 "    len(state.output_ids),\n"
                 ")",
@@ -113,7 +115,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.19": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._accumulate_request_meta_info",
-                "agentcore.customized_info.pad(accumulated, len(state.output_ids))",
+                "agentcore.shared.customized_info.pad(accumulated, len(state.output_ids))",
                 before="accumulated.extend(values)",
             ),
         },

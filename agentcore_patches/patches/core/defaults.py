@@ -17,7 +17,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
-            "agentcore.defaults.fill(request, self.tokenizer_manager)",
+            "agentcore.http.defaults.fill(request, self.tokenizer_manager)",
         ),
     ),
     Hook(
@@ -26,8 +26,9 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             ANTHROPIC_SERVING,
             "AnthropicServing.handle_messages",
-            "agentcore.defaults.fill("
-            "request, self.openai_serving_chat.tokenizer_manager)",
+            "agentcore.http.defaults.fill(\n"
+            "    request, self.openai_serving_chat.tokenizer_manager\n"
+            ")",
         ),
     ),
     Hook(
@@ -36,7 +37,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore.defaults.fill_native(obj)",
+            "agentcore.http.defaults.fill_native(obj)",
         ),
         also=("encode_request", "classify_request"),
     ),

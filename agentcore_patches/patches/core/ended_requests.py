@@ -62,7 +62,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
-            "agentcore.ended_requests.finish(\n"
+            "agentcore.http.ended_requests.finish(\n"
             "    self,\n"
             "    state,\n"
             "    recv_obj,\n"
@@ -79,7 +79,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
             "if recv_obj.finished_reasons[i] is not None:\n"
-            "    agentcore.ended_requests.count(recv_obj.finished_reasons[i])",
+            "    agentcore.http.ended_requests.count(recv_obj.finished_reasons[i])",
             after="state.finished = recv_obj.finished_reasons[i] is not None",
         ),
     ),
@@ -89,7 +89,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",
-            "agentcore.ended_requests.drop_logprobs(recv_obj, recv_obj_index)",
+            "agentcore.http.ended_requests.drop_logprobs(recv_obj, recv_obj_index)",
         ),
     ),
     Hook(
@@ -109,7 +109,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             _CHAT_STREAM,
             'if content["meta_info"]["finish_reason"]:\n'
-            "    agentcore.ended_requests.raise_refusal(content)",
+            "    agentcore.http.ended_requests.raise_refusal(content)",
             after='index = content.get("index", 0)',
         ),
     ),
@@ -120,7 +120,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_COMPLETIONS,
             _COMPLETION_STREAM,
             'if content["meta_info"]["finish_reason"]:\n'
-            "    agentcore.ended_requests.raise_refusal(content)",
+            "    agentcore.http.ended_requests.raise_refusal(content)",
             after='index = content.get("index", 0)',
         ),
     ),
@@ -134,7 +134,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "abort_request",
-            "agentcore.ended_requests.abort_elsewhere(\n"
+            "agentcore.http.ended_requests.abort_elsewhere(\n"
             "    _global_state.tokenizer_manager, obj.rid\n"
             ")",
             before="_global_state.tokenizer_manager.abort_request(...)",
@@ -150,7 +150,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             "$output_sender",
             "SenderWrapper.send_output",
-            "agentcore.ended_requests.address(output, recv_obj)",
+            "agentcore.scheduler.requests.address(output, recv_obj)",
             after="if self.socket is None: ...",
         ),
         since={
@@ -227,7 +227,7 @@ HOOKS: tuple[Hook, ...] = (
             SCHEDULER,
             "Scheduler.pause_generation",
             "self.running_batch.merge_batch(self.last_batch)",
-            "agentcore.ended_requests.merge_last_batch(self)",
+            "agentcore.scheduler.requests.merge_last_batch(self)",
         ),
         since={
             "0.5.10": absent("SGLang checks whether they are"),
@@ -250,7 +250,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.pause_generation",
-            "agentcore.ended_requests.refuse_pause(self)",
+            "agentcore.http.ended_requests.refuse_pause(self)",
         ),
         since={
             "0.5.12": absent("a pause reaches all tokenizer workers"),

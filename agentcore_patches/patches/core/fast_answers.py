@@ -28,7 +28,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
             "return await self._handle_non_streaming_request($ADAPTED, $PROCESSED, $RAW)",
-            "return await agentcore.answers.answer(\n"
+            "return await agentcore.http.answers.answer(\n"
             "    self._handle_non_streaming_request(\n"
             "        $ADAPTED, $PROCESSED, $RAW\n"
             "    )\n"
@@ -43,7 +43,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
             "choice_logprobs = self._process_response_logprobs(ret_item)",
-            "choice_logprobs = agentcore.answers.build_logprobs(self, ret_item)",
+            "choice_logprobs = agentcore.http.answers.build_logprobs(self, ret_item)",
         ),
     ),
     Hook(
@@ -53,7 +53,7 @@ HOOKS: tuple[Hook, ...] = (
             HTTP_SERVER,
             "generate_request",
             "return ret",
-            "return agentcore.answers.generated(ret, request, generate_request)",
+            "return agentcore.http.answers.generated(ret, request, generate_request)",
         ),
         since={
             "0.5.10": absent("SGLang writes /generate with orjson"),
@@ -66,7 +66,7 @@ HOOKS: tuple[Hook, ...] = (
             IO_STRUCT,
             "GenerateReqInput",
             "input_ids: Optional[Union[List[List[int]], List[int]]] = None",
-            "input_ids: agentcore.answers.RequestTokenIds = None",
+            "input_ids: agentcore.http.answers.RequestTokenIds = None",
         ),
         since={
             "0.5.13": absent("SGLang takes such a prompt as it is"),

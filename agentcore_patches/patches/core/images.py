@@ -30,7 +30,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.load_mm_data",
-            "agentcore.images.keep_token_ids",
+            "agentcore.http.images.keep_token_ids",
         ),
     ),
     Hook(
@@ -52,7 +52,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.process_and_combine_mm_data",
-            "agentcore.images.check_loaded(base_output, all_loaded_data, mm_tokens)",
+            "agentcore.http.images.check_loaded(base_output, all_loaded_data, mm_tokens)",
             after="all_loaded_data = base_output.organize_results()",
         ),
     ),
@@ -62,7 +62,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             MM_PROCESSOR,
             "BaseMultimodalProcessor.process_and_combine_mm_data",
-            "input_ids = agentcore.images.restore_token_ids(\n"
+            "input_ids = agentcore.http.images.restore_token_ids(\n"
             "    base_output, input_ids, mm_tokens\n"
             ")",
             before="for mm_item in all_collected_items: ...",
@@ -84,7 +84,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._tokenize_one_request",
-            "agentcore.images.check_prefilled(self, obj, input_ids)",
+            "agentcore.http.images.check_prefilled(self, obj, input_ids)",
             before="self._validate_one_request(obj, input_ids)",
         ),
     ),
@@ -96,7 +96,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.9": Insert(
                 TOKENIZER_MANAGER,
                 "TokenizerManager._send_one_request",
-                "agentcore.images.own_images(tokenized_obj)",
+                "agentcore.http.images.own_images(tokenized_obj)",
                 before="tokenized_obj = wrap_shm_features(tokenized_obj)",
             ),
             "0.5.13": absent("each request of n > 1 has its own"),
@@ -110,7 +110,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "if agentcore_stream := agentcore.images.started(obj):\n"
+            "if agentcore_stream := agentcore.http.images.started(obj):\n"
             "    async for agentcore_output in agentcore_stream:\n"
             "        yield agentcore_output\n"
             "    return",
@@ -122,7 +122,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
-            "background_tasks.add_task(agentcore.images.end_stream, obj)",
+            "background_tasks.add_task(agentcore.http.images.end_stream, obj)",
             before="background_tasks.add_task(abort_request)",
         ),
     ),
@@ -132,7 +132,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore_image_error = await agentcore.images.start_stream(\n"
+            "agentcore_image_error = await agentcore.http.images.start_stream(\n"
             "    _global_state.tokenizer_manager, obj, request\n"
             ")\n"
             "if agentcore_image_error is not None:\n"
@@ -146,7 +146,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._handle_streaming_request",
-            "agentcore_image_error = await agentcore.images.start_stream(\n"
+            "agentcore_image_error = await agentcore.http.images.start_stream(\n"
             "    self.tokenizer_manager, adapted_request, raw_request\n"
             ")\n"
             "if agentcore_image_error is not None:\n"

@@ -19,7 +19,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             "OpenAIServingChat._validate_request",
             "if request.logprobs and request.return_token_ids is not False:\n"
-            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    agentcore_refusal = agentcore.http.logprobs.refusal(self.tokenizer_manager)\n"
             "    if agentcore_refusal is not None:\n"
             "        return agentcore_refusal",
         ),
@@ -31,7 +31,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
             "if request.logprobs is not None and request.return_token_ids:\n"
-            "    agentcore_refusal = agentcore.logprobs.refusal(self.tokenizer_manager)\n"
+            "    agentcore_refusal = agentcore.http.logprobs.refusal(self.tokenizer_manager)\n"
             "    if agentcore_refusal is not None:\n"
             "        return agentcore_refusal",
         ),
@@ -42,7 +42,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore_refusal = agentcore.logprobs.refusal_of(\n"
+            "agentcore_refusal = agentcore.http.logprobs.refusal_of(\n"
             "    _global_state.tokenizer_manager, obj\n"
             ")\n"
             "if agentcore_refusal is not None:\n"
@@ -55,7 +55,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",
-            "agentcore.logprobs.require_finite(\n"
+            "agentcore.http.logprobs.require_finite(\n"
             "    self, meta_info, state, recv_obj, recv_obj_index\n"
             ")",
         ),
@@ -67,7 +67,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
             "if request.logprobs and request.return_token_ids is not False:\n"
-            "    agentcore.logprobs.cut(ret)",
+            "    agentcore.http.logprobs.cut(ret)",
         ),
     ),
     Hook(
@@ -77,7 +77,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
             "if request.logprobs is not None and request.return_token_ids:\n"
-            "    agentcore.logprobs.cut_completion(request, ret)",
+            "    agentcore.http.logprobs.cut_completion(request, ret)",
         ),
     ),
 )

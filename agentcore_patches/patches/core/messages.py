@@ -37,7 +37,7 @@ HOOKS: tuple[Hook, ...] = (
                 ANTHROPIC_SERVING,
                 f"{_SERVING}._handle_non_streaming",
                 "if isinstance(e, ValueError):\n"
-                "    return agentcore.messages.refuse(self, e)",
+                "    return agentcore.http.messages.refuse(self, e)",
                 before="logger.exception(..., e)",
             ),
             "0.5.23": absent("SGLang does it"),
@@ -54,7 +54,7 @@ HOOKS: tuple[Hook, ...] = (
                 ANTHROPIC_SERVING,
                 f"{_SERVING}._handle_non_streaming",
                 'if hasattr(response, "body"):\n'
-                "    return agentcore.messages.pass_on(self, response)",
+                "    return agentcore.http.messages.pass_on(self, response)",
                 before="if not isinstance(response, ChatCompletionResponse): ...",
             ),
             "0.5.14": _NATIVE,
@@ -69,7 +69,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.9": Insert(
                 ANTHROPIC_SERVING,
                 _STREAM,
-                "openai_stream = agentcore.messages.until_error(openai_stream)",
+                "openai_stream = agentcore.http.messages.until_error(openai_stream)",
                 after="openai_stream = "
                 "self.openai_serving_chat._generate_chat_stream(...)",
             ),
@@ -124,14 +124,14 @@ HOOKS: tuple[Hook, ...] = (
             ANTHROPIC_SERVING,
             f"{_SERVING}._handle_non_streaming",
             "if anthropic_request.return_token_ids:\n"
-            "    agentcore.messages.add_to_message(anthropic_response, response)",
+            "    agentcore.http.messages.add_to_message(anthropic_response, response)",
             after="anthropic_response = self._convert_response(response)",
         ),
     ),
     Hook(
         "messages/stamp",
         "write token IDs and logprobs on each event of the stream",
-        Decorate(ANTHROPIC_SERVING, _STREAM, "agentcore.messages.events"),
+        Decorate(ANTHROPIC_SERVING, _STREAM, "agentcore.http.messages.events"),
     ),
     Hook(
         "messages/trace",

@@ -35,7 +35,7 @@ HOOKS: tuple[Hook, ...] = (
             PROTOCOL,
             "ChatCompletionRequest",
             "required_prefix_token_ids: Optional[List[Any]] = None\n"
-            "_exchange: Any = agentcore.exchanges.private()",
+            "_exchange: Any = agentcore.http.exchanges.private()",
         ),
     ),
     # `exclude=True` hides these fields from chat templates.
@@ -56,14 +56,16 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
-            "agentcore.prefix.take_client(request, raw_request)",
+            "agentcore.http.prefix.take_client(request, raw_request)",
         ),
     ),
     Hook(
         "prefix/prompt",
         "start the prompt with the exact tokens of the earlier turns",
         Decorate(
-            SERVING_CHAT, f"{_CHAT}._process_messages", "agentcore.prefix.continued"
+            SERVING_CHAT,
+            f"{_CHAT}._process_messages",
+            "agentcore.http.prefix.continued",
         ),
         upstream="PR 38987, open, moves this function",
     ),
@@ -73,7 +75,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
-            "agentcore.prefix.attach(request, adapted_request)",
+            "agentcore.http.prefix.attach(request, adapted_request)",
             before="return adapted_request, request",
         ),
     ),
@@ -81,14 +83,16 @@ HOOKS: tuple[Hook, ...] = (
         "prefix/whole",
         "add metadata.prefix, and remember the answer for later turns",
         Decorate(
-            SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.prefix.whole"
+            SERVING_CHAT, f"{_CHAT}._build_chat_response", "agentcore.http.prefix.whole"
         ),
     ),
     Hook(
         "prefix/stream",
         "add metadata.prefix, and remember the answer for later turns",
         Decorate(
-            SERVING_CHAT, f"{_CHAT}._generate_chat_stream", "agentcore.prefix.streamed"
+            SERVING_CHAT,
+            f"{_CHAT}._generate_chat_stream",
+            "agentcore.http.prefix.streamed",
         ),
     ),
     Hook(
@@ -99,7 +103,7 @@ HOOKS: tuple[Hook, ...] = (
             "TokenizeRequest",
             "chat_request: Optional[ChatCompletionRequest] = None\n"
             "_take_messages = "
-            'model_validator(mode="before")(agentcore.prefix.with_chat)',
+            'model_validator(mode="before")(agentcore.http.prefix.with_chat)',
             before="prompt: Union[str, List[str]]",
         ),
         since={
@@ -114,7 +118,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
             "if request.chat_request is not None:\n"
-            "    return await agentcore.prefix.tokenize(\n"
+            "    return await agentcore.http.prefix.tokenize(\n"
             "        self, request.chat_request, raw_request\n"
             "    )",
         ),
@@ -131,7 +135,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.12": Decorate(
                 SERVING_TOKENIZE,
                 "OpenAIServingTokenize._handle_non_streaming_request",
-                "agentcore.prefix.counted",
+                "agentcore.http.prefix.counted",
             ),
         },
     ),
@@ -143,7 +147,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.12": Insert(
                 PROTOCOL,
                 "TokenizeRequest.to_chat_completion_request",
-                'agentcore.prefix.carry(self.messages, data["messages"])',
+                'agentcore.http.prefix.carry(self.messages, data["messages"])',
                 before='extra = getattr(self, "__pydantic_extra__", None)',
             ),
         },
@@ -154,7 +158,7 @@ HOOKS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ResponsesRequest",
-            "required_prefix_token_ids: agentcore.response_turns.PrefixField = None",
+            "required_prefix_token_ids: agentcore.http.response_turns.PrefixField = None",
         ),
     ),
     Hook(
@@ -163,7 +167,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_RESPONSES,
             f"{_RESPONSES}.create_responses",
-            "agentcore.response_turns.followed",
+            "agentcore.http.response_turns.followed",
         ),
     ),
     Hook(
@@ -190,7 +194,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._convert_to_chat_completion_request",
-            "agentcore.prefix.ask_chat(anthropic_request, chat_request)",
+            "agentcore.http.prefix.ask_chat(anthropic_request, chat_request)",
             after="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),
@@ -200,7 +204,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._handle_non_streaming",
-            "agentcore.prefix.add_to_message(anthropic_response, response)",
+            "agentcore.http.prefix.add_to_message(anthropic_response, response)",
             after="anthropic_response = self._convert_response(response)",
         ),
     ),
@@ -210,7 +214,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}.handle_count_tokens",
-            "agentcore.prefix.counted",
+            "agentcore.http.prefix.counted",
         ),
     ),
     Hook(
@@ -219,7 +223,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             ANTHROPIC_SERVING,
             f"{_MESSAGES}._generate_anthropic_stream",
-            "agentcore.prefix.events",
+            "agentcore.http.prefix.events",
         ),
     ),
 )

@@ -25,7 +25,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._create_tokenized_object",
-            "agentcore.prompts.keep(self, obj, input_ids)",
+            "agentcore.http.prompts.keep(self, obj, input_ids)",
         ),
     ),
     Hook(
@@ -34,7 +34,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
-            "agentcore.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
+            "agentcore.http.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
             before="self.rid_to_state[tmp_obj.rid] = state",
         ),
         since={
@@ -57,7 +57,7 @@ HOOKS: tuple[Hook, ...] = (
         "prompts/of-batch",
         "pass the batch's fields on to each of its requests",
         Decorate(
-            IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.prompts.of_batch"
+            IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.http.prompts.of_batch"
         ),
         since={
             "0.5.13": absent("SGLang passes all fields on"),
@@ -71,7 +71,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.$wait_one_response",
-            "agentcore.prompts.add(state, out, is_stream)",
+            "agentcore.http.prompts.add(state, out, is_stream)",
             before="if $finished: ...",
         ),
     ),
@@ -86,7 +86,7 @@ HOOKS: tuple[Hook, ...] = (
                 "generate_request",
                 "contract_error = generate_contract_error(await request.json())",
                 "contract_error = generate_contract_error(\n"
-                "    agentcore.prompts.without_null(await request.json())\n"
+                "    agentcore.http.prompts.without_null(await request.json())\n"
                 ")",
             ),
         },
@@ -132,7 +132,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             PROTOCOL,
             "ChatCompletionResponseChoice._serialize",
-            "agentcore.prompts.drop_absent(data)",
+            "agentcore.http.prompts.drop_absent(data)",
             before="return data",
         ),
         also=("CompletionResponseChoice._serialize",),
@@ -163,7 +163,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "agentcore.prompts.refuse(self, obj)",
+            "agentcore.http.prompts.refuse(self, obj)",
             before="obj.normalize_batch_and_arguments()",
         ),
     ),
@@ -174,7 +174,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
             "if isinstance(prompt, list) and not isinstance(prompt[0], str):\n"
-            "    return agentcore.prompts.check_prompt(\n"
+            "    return agentcore.http.prompts.check_prompt(\n"
             '        self.tokenizer_manager, prompt, "prompt"\n'
             "    )",
             before="return None",
@@ -188,7 +188,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.13": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._validate_request",
-                "agentcore_prompt_error = agentcore.prompts.check_chat(\n"
+                "agentcore_prompt_error = agentcore.http.prompts.check_chat(\n"
                 "    self.tokenizer_manager, request\n"
                 ")\n"
                 "if agentcore_prompt_error is not None:\n"
@@ -203,7 +203,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore_prompt_error = agentcore.prompts.check(\n"
+            "agentcore_prompt_error = agentcore.http.prompts.check(\n"
             "    _global_state.tokenizer_manager, obj\n"
             ")\n"
             "if agentcore_prompt_error is not None:\n"

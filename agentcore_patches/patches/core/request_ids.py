@@ -25,7 +25,7 @@ _SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
 
 def _sent_to_scheduler(function: str, message: str) -> Replace:
     """Return the edit that sends a message with the engine's IDs."""
-    sent = f"agentcore.request_ids.for_engine(self, {message})"
+    sent = f"agentcore.http.request_ids.for_engine(self, {message})"
     line = f"self.send_to_scheduler.send_pyobj({sent})"
     # A method's body is indented by 8 of SGLang's 88 columns.
     fits = len(line) <= 88 - 8
@@ -44,7 +44,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "agentcore.request_ids.reserve(self, obj)",
+            "agentcore.http.request_ids.reserve(self, obj)",
             after="obj.normalize_batch_and_arguments()",
         ),
     ),
@@ -54,7 +54,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "agentcore.request_ids.reserving",
+            "agentcore.http.request_ids.reserving",
         ),
     ),
     Hook(
@@ -63,7 +63,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore_rid_error = agentcore.request_ids.check(\n"
+            "agentcore_rid_error = agentcore.http.request_ids.check(\n"
             "    _global_state.tokenizer_manager, obj\n"
             ")\n"
             "if agentcore_rid_error is not None:\n"
@@ -77,7 +77,9 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_BASE,
             "OpenAIServingBase.handle_request",
-            "agentcore.request_ids.refuse(self.tokenizer_manager, adapted_request)",
+            "agentcore.http.request_ids.refuse(\n"
+            "    self.tokenizer_manager, adapted_request\n"
+            ")",
             before="return await self._handle_streaming_request(...)",
         ),
         since={
@@ -90,7 +92,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_RESPONSES,
             "OpenAIServingResponses.create_responses",
-            "agentcore.request_ids.refuse(\n"
+            "agentcore.http.request_ids.refuse(\n"
             "    self.tokenizer_manager, adapted_request\n"
             ")",
             before="generator = self._generate_with_builtin_tools(...)",
@@ -131,7 +133,7 @@ HOOKS: tuple[Hook, ...] = (
                 "sock_send(self.send_to_scheduler, obj)",
                 "sock_send(\n"
                 "    self.send_to_scheduler,\n"
-                "    agentcore.request_ids.for_engine(self, obj),\n"
+                "    agentcore.http.request_ids.for_engine(self, obj),\n"
                 ")",
             ),
         },
@@ -142,7 +144,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_one_request",
-            "agentcore.request_ids.keep(self, state, obj.rid)",
+            "agentcore.http.request_ids.keep(self, state, obj.rid)",
             before="self.rid_to_state[obj.rid] = state",
         ),
         since={
@@ -155,7 +157,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
-            "agentcore.request_ids.keep(self, state, tmp_obj.rid)",
+            "agentcore.http.request_ids.keep(self, state, tmp_obj.rid)",
             before="self.rid_to_state[tmp_obj.rid] = state",
         ),
         since={
@@ -168,7 +170,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            "agentcore.request_ids.from_engine(self, recv_obj)",
+            "agentcore.http.request_ids.from_engine(self, recv_obj)",
         ),
     ),
     Hook(
@@ -177,7 +179,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_abort_req",
-            "agentcore.request_ids.abort_from_engine(self, recv_obj)",
+            "agentcore.http.request_ids.abort_from_engine(self, recv_obj)",
         ),
     ),
     Hook(
@@ -187,7 +189,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
             "self.abort_request(obj.rid)",
-            "agentcore.request_ids.abort_own(self, obj.rid, obj)",
+            "agentcore.http.request_ids.abort_own(self, obj.rid, obj)",
         ),
         since={
             "0.5.20": absent("one statement aborts requests and batches"),
@@ -200,7 +202,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.create_abort_task",
             "self.abort_request(rid)",
-            "agentcore.request_ids.abort_own(self, rid, obj)",
+            "agentcore.http.request_ids.abort_own(self, rid, obj)",
         ),
     ),
     Hook(
@@ -209,7 +211,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             "$session_controller",
             "Session.create_req",
-            "agentcore.request_ids.find_turn(session_params, self.req_nodes)",
+            "agentcore.scheduler.requests.find_turn(session_params, self.req_nodes)",
             after="session_params = req.session_params",
         ),
     ),

@@ -116,7 +116,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             "$output_streamer",
             "$output_streamer_class.stream_output",
-            "reqs = agentcore.ended_requests.with_results(reqs)",
+            "reqs = agentcore.scheduler.requests.with_results(reqs)",
         ),
         upstream="issue 23154; PR 26510, in part",
     ),

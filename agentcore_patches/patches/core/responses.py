@@ -19,8 +19,8 @@ HOOKS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ResponsesRequest",
-            "return_token_ids: agentcore.responses.Flag = None\n"
-            "return_prompt_token_ids: agentcore.responses.PromptFlag = None",
+            "return_token_ids: agentcore.http.responses.Flag = None\n"
+            "return_prompt_token_ids: agentcore.http.responses.PromptFlag = None",
         ),
     ),
     Hook(
@@ -32,7 +32,7 @@ HOOKS: tuple[Hook, ...] = (
                 PROTOCOL,
                 "ResponsesRequest",
                 "_take_back = "
-                'model_validator(mode="before")(agentcore.responses.take_back)',
+                'model_validator(mode="before")(agentcore.http.responses.take_back)',
                 before="instructions: Optional[str] = None",
             ),
         },
@@ -43,7 +43,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_RESPONSES,
             f"{_SERVING}.create_responses",
-            "agentcore.responses.responses",
+            "agentcore.http.responses.responses",
         ),
     ),
     Hook(
@@ -54,7 +54,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.14": Decorate(
                 SERVING_RESPONSES,
                 f"{_SERVING}._generate_with_builtin_tools",
-                "agentcore.responses.results",
+                "agentcore.http.responses.results",
             ),
         },
     ),

@@ -35,7 +35,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
             'if "routed_experts" in meta_info:\n'
-            "    agentcore.routed_experts.take(self, state, meta_info)",
+            "    agentcore.http.routed_experts.take(self, state, meta_info)",
             after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
     ),
@@ -59,7 +59,7 @@ HOOKS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
-            "routed_experts_start_len: agentcore.routed_experts.StartLen = 0",
+            "routed_experts_start_len: agentcore.http.routed_experts.StartLen = 0",
             native="routed_experts_start_len: int = 0",
         ),
         upstream=_UPSTREAM,
@@ -71,7 +71,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
-            "agentcore.routed_experts.ask(self, request, adapted_request)",
+            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
             before="return adapted_request, request",
         ),
         upstream=_UPSTREAM,
@@ -82,7 +82,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._convert_to_internal_request",
-            "agentcore.routed_experts.ask(self, request, adapted_request)",
+            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
             before="return adapted_request, request",
         ),
         upstream=_UPSTREAM,

@@ -13,7 +13,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "launch_server",
-            "agentcore.server.check_environment(server_args)",
+            "agentcore.http.server.check_environment(server_args)",
         ),
     ),
     # /server_info returns everything in `scheduler_info`. With several tokenizer
@@ -24,7 +24,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "lifespan",
-            "agentcore.server.announce(_global_state.scheduler_info, server_args)",
+            "agentcore.http.server.announce(_global_state.scheduler_info, server_args)",
             after="fast_api_app.state.openai_serving_completion = "
             "OpenAIServingCompletion(...)",
         ),

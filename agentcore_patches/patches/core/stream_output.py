@@ -20,7 +20,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_one_response",
             "if is_stream and $stream_output:\n"
-            "    out = agentcore.stream_output.merge_queued(state)",
+            "    out = agentcore.http.stream_output.merge_queued(state)",
             after="out = state.out_list[-1]",
         ),
         since={
@@ -28,7 +28,7 @@ HOOKS: tuple[Hook, ...] = (
                 TOKENIZER_MANAGER,
                 "TokenizerManager._wait_one_response",
                 "if incremental_stream:\n"
-                "    agentcore.stream_output.join_customized_info(out, out_list, state)",
+                "    agentcore.http.stream_output.join_customized_info(out, out_list, state)",
                 after="if incremental_stream and len(out_list) > 1: ...",
             ),
             "0.5.13": absent("SGLang joins all that is new in a chunk"),

@@ -49,7 +49,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._validate_request",
-            "agentcore_prompt_error = agentcore.prompts.check_token_in(\n"
+            "agentcore_prompt_error = agentcore.http.prompts.check_token_in(\n"
             "    self.tokenizer_manager, request\n"
             ")\n"
             "if agentcore_prompt_error is not None:\n"
@@ -69,7 +69,7 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             f"{_CHAT}._process_messages",
             "if request.input_ids is not None:\n"
-            "    return agentcore.prompts.process_token_ids(\n"
+            "    return agentcore.http.prompts.process_token_ids(\n"
             "        self, request, tool_call_constraint\n"
             "    )",
             before="if self.template_manager.chat_template_name is None: ...",
@@ -78,7 +78,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.13": Insert(
                 SERVING_CHAT,
                 f"{_CHAT}._process_messages",
-                "agentcore.prompts.take_images_and_stops(self, request, result)",
+                "agentcore.http.prompts.take_images_and_stops(self, request, result)",
                 after="result = MessageProcessingResult(...)",
             ),
         },
@@ -131,7 +131,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
-            "agentcore.prompts.add_to_choice(choice_data, request, ret_item)",
+            "agentcore.http.prompts.add_to_choice(choice_data, request, ret_item)",
             before="choices.append(choice_data)",
         ),
         since={

@@ -18,7 +18,7 @@ _GIVE_IDS = AddKeyword(
     SERVING_CHAT,
     f"{_CHAT}._build_chat_response",
     "ChatCompletionResponseChoice",
-    "token_ids=agentcore.traces.get_token_ids(request, ret_item)",
+    "token_ids=agentcore.http.traces.get_token_ids(request, ret_item)",
 )
 
 HOOKS: tuple[Hook, ...] = (
@@ -62,7 +62,7 @@ HOOKS: tuple[Hook, ...] = (
             "ChatCompletionResponse",
             '@model_serializer(mode="wrap")\n'
             "def _serialize(self, handler):\n"
-            "    return agentcore.prompts.drop_none(\n"
+            "    return agentcore.http.prompts.drop_none(\n"
             '        handler(self), "prompt_token_ids", "weight_version"\n'
             "    )",
         ),
@@ -70,7 +70,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.9": Insert(
                 PROTOCOL,
                 "ChatCompletionResponse._serialize",
-                "agentcore.prompts.drop_none("
+                "agentcore.http.prompts.drop_none("
                 'data, "prompt_token_ids", "weight_version")',
                 before="return data",
             ),
@@ -117,7 +117,7 @@ HOOKS: tuple[Hook, ...] = (
                 f"{_CHAT}._build_chat_response",
                 "choice_token_ids = "
                 'ret_item["output_ids"] if request.return_token_ids else None',
-                "choice_token_ids = agentcore.traces.get_token_ids(request, ret_item)",
+                "choice_token_ids = agentcore.http.traces.get_token_ids(request, ret_item)",
             ),
             "0.5.18": _GIVE_IDS,
         },
@@ -129,7 +129,9 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
-            "agentcore.traces.add_to_chat_choice(self, choice_data, request, ret_item)",
+            "agentcore.http.traces.add_to_chat_choice(\n"
+            "    self, choice_data, request, ret_item\n"
+            ")",
             before="choices.append(choice_data)",
         ),
     ),
@@ -140,7 +142,9 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             f"{_CHAT}._build_chat_response",
             "ChatCompletionResponse",
-            "prompt_token_ids=agentcore.traces.get_prompt_token_ids(request, ret[0])",
+            "prompt_token_ids=agentcore.http.traces.get_prompt_token_ids(\n"
+            "    request, ret[0]\n"
+            ")",
         ),
     ),
 )

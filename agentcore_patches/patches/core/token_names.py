@@ -31,7 +31,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             OPENAI_UTILS,
             "to_openai_style_logprobs.append_token_logprobs",
-            "token_logprobs = agentcore.logprobs.name_by_id(token_logprobs)",
+            "token_logprobs = agentcore.http.logprobs.name_by_id(token_logprobs)",
         ),
     ),
     Hook(
@@ -40,7 +40,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             OPENAI_UTILS,
             "to_openai_style_logprobs.append_top_logprobs",
-            "top_logprobs = agentcore.logprobs.name_top_by_id(top_logprobs)",
+            "top_logprobs = agentcore.http.logprobs.name_top_by_id(top_logprobs)",
         ),
     ),
     Hook(
@@ -51,10 +51,12 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.21": Insert(
                 SERVING_CHAT,
                 "OpenAIServingChat._build_token_logprobs_from_raw",
-                "output_token_logprobs = "
-                "agentcore.logprobs.name_by_id(output_token_logprobs)\n"
-                "output_top_logprobs = "
-                "agentcore.logprobs.name_top_by_id(output_top_logprobs)",
+                "output_token_logprobs = agentcore.http.logprobs.name_by_id(\n"
+                "    output_token_logprobs\n"
+                ")\n"
+                "output_top_logprobs = agentcore.http.logprobs.name_top_by_id(\n"
+                "    output_top_logprobs\n"
+                ")",
             ),
         },
     ),

@@ -46,7 +46,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_disk",
-            "agentcore.weight_versions.update",
+            "agentcore.scheduler.weight_updates.update",
         ),
         also=("$weight_updater_class.update_weights_from_distributed",),
     ),
@@ -56,7 +56,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.update_weights_from_tensor",
-            "agentcore.weight_versions.update_with_barrier",
+            "agentcore.scheduler.weight_updates.update_with_barrier",
         ),
         also=("$weight_updater_class.update_weights_from_ipc",),
     ),
@@ -78,7 +78,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.21": Decorate(
                 "$weight_updater",
                 "$weight_updater_class.end_weight_update",
-                "agentcore.weight_versions.end_update",
+                "agentcore.scheduler.weight_updates.end_update",
             ),
         },
     ),
@@ -89,7 +89,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.init_weight_update",
             "self.model_update_lock = RWLock()",
-            "self.model_update_lock = agentcore.weight_versions.update_lock(self)",
+            "self.model_update_lock = agentcore.http.weight_versions.update_lock(self)",
         ),
         upstream="PR 25319, open",
     ),
@@ -99,7 +99,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager._wait_for_model_update_from_disk",
-            "agentcore.weight_versions.one_at_a_time",
+            "agentcore.http.weight_versions.one_at_a_time",
         ),
         upstream="issue 33698; PR 33701, open",
     ),
@@ -109,7 +109,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             TOKENIZER_MANAGER,
             "TokenizerManager.update_weights_from_disk",
-            "agentcore.weight_versions.counted",
+            "agentcore.http.weight_versions.counted",
         ),
     ),
     Hook(
@@ -118,7 +118,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$control",
             "$control_class.update_weights_from_distributed",
-            "agentcore.weight_versions.counted",
+            "agentcore.http.weight_versions.counted",
         ),
         also=(
             "$control_class.update_weights_from_tensor",
@@ -133,7 +133,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.9": Decorate(
                 SCHEDULER,
                 "Scheduler.attach_hicache_storage_wrapped",
-                "agentcore.weight_versions.attach_storage",
+                "agentcore.scheduler.weight_updates.attach_storage",
             ),
         },
         upstream="issue 26792",
@@ -144,7 +144,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
-            "agentcore.weight_versions.start(self, server_args)",
+            "agentcore.scheduler.weight_versions.start(self, server_args)",
             after="self.init_request_dispatcher()",
         ),
     ),
@@ -181,14 +181,14 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.init_request_dispatcher",
-            "self._request_dispatcher += agentcore.weight_versions.dispatcher()",
+            "self._request_dispatcher += agentcore.scheduler.weight_versions.dispatcher()",
             after="self._request_dispatcher = TypeBasedDispatcher(...)",
         ),
         since={
             "0.5.19": Insert(
                 SCHEDULER,
                 "Scheduler.handle_update_weight_version",
-                "agentcore.weight_versions.set_version(recv_req.new_version)",
+                "agentcore.scheduler.weight_versions.set_version(recv_req.new_version)",
             ),
         },
         upstream=_UPSTREAM,
@@ -207,7 +207,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SCHEDULER,
             "Scheduler.load_lora_adapter",
-            "agentcore.weight_versions.load_adapter",
+            "agentcore.scheduler.weight_versions.load_adapter",
         ),
         also=("Scheduler.load_lora_adapter_from_tensors",),
     ),
@@ -217,7 +217,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$control",
             "$control_class.load_lora_adapter",
-            "agentcore.weight_versions.name_adapter",
+            "agentcore.http.weight_versions.name_adapter",
         ),
         also=("$control_class.load_lora_adapter_from_tensors",),
     ),
@@ -243,7 +243,9 @@ HOOKS: tuple[Hook, ...] = (
         "weight-versions/mark",
         "record the weight version that the batch runs on",
         Insert(
-            SCHEDULER, "Scheduler.run_batch", "agentcore.weight_versions.mark(batch)"
+            SCHEDULER,
+            "Scheduler.run_batch",
+            "agentcore.scheduler.weight_versions.mark(batch)",
         ),
     ),
     Hook(
@@ -252,7 +254,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.process_batch_result",
-            "agentcore.weight_versions.handle(batch)",
+            "agentcore.scheduler.weight_versions.handle(batch)",
         ),
     ),
     Hook(
@@ -273,7 +275,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULE_BATCH,
             "Req.init_next_round_input",
-            "if tree_cache is not None:\n    agentcore.weight_versions.renew(self)",
+            "if tree_cache is not None:\n    agentcore.scheduler.weight_versions.renew(self)",
         ),
     ),
     Hook(
@@ -284,7 +286,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.11": Insert(
                 DISAGGREGATED_DECODE,
                 "DecodePreallocQueue._match_prefix_and_lock",
-                "agentcore.weight_versions.renew(req)",
+                "agentcore.scheduler.weight_versions.renew(req)",
             ),
         },
     ),
@@ -309,13 +311,13 @@ HOOKS: tuple[Hook, ...] = (
             "$output_streamer",
             "$stream_output_generation",
             "BatchTokenIDOutput",
-            "weight_versions=agentcore.weight_versions.of_output(rids)",
+            "weight_versions=agentcore.scheduler.weight_versions.of_output(rids)",
         ),
         since={
             "0.5.13": Insert(
                 OUTPUT_STREAMER,
                 "SchedulerOutputStreamer._stream_output_generation",
-                "$OUTPUT.weight_versions = agentcore.weight_versions.of_output(\n"
+                "$OUTPUT.weight_versions = agentcore.scheduler.weight_versions.of_output(\n"
                 "    $OUTPUT.rids\n"
                 ")",
                 before="self.send_to_detokenizer.send_output($OUTPUT)",
@@ -360,7 +362,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            "agentcore.weight_versions.take(state, meta_info, recv_obj, i)",
+            "agentcore.http.weight_versions.take(state, meta_info, recv_obj, i)",
             before="if not isinstance(recv_obj, BatchEmbeddingOutput): ...",
         ),
         upstream=_UPSTREAM,
@@ -419,13 +421,13 @@ HOOKS: tuple[Hook, ...] = (
             "CompletionResponse",
             '@model_serializer(mode="wrap")\n'
             "def _serialize(self, handler):\n"
-            '    return agentcore.prompts.drop_none(handler(self), "weight_version")',
+            '    return agentcore.http.prompts.drop_none(handler(self), "weight_version")',
         ),
         since={
             "0.5.9": Insert(
                 PROTOCOL,
                 "CompletionResponse._serialize",
-                'agentcore.prompts.drop_none(data, "weight_version")',
+                'agentcore.http.prompts.drop_none(data, "weight_version")',
                 before="return data",
             ),
         },
@@ -436,7 +438,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
-            "agentcore.weight_versions.whole",
+            "agentcore.http.weight_versions.whole",
         ),
     ),
     Hook(
@@ -445,7 +447,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
-            "agentcore.weight_versions.whole",
+            "agentcore.http.weight_versions.whole",
         ),
     ),
     Hook(

@@ -38,7 +38,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_TOKENIZE,
             "OpenAIServingTokenize._handle_non_streaming_request",
-            "max_model_len = agentcore.prefix.context_length(self)",
+            "max_model_len = agentcore.http.prefix.context_length(self)",
             after='max_model_len = getattr(tokenizer, "model_max_length", -1)',
         ),
         since={
@@ -82,7 +82,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.release_memory_occupation",
-            "agentcore.crash_fixes.guards.release_memory",
+            "agentcore.crash_fixes.memory.release_memory",
         ),
         upstream=_MEMORY,
     ),
@@ -92,7 +92,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             "$weight_updater",
             "$weight_updater_class.resume_memory_occupation",
-            "agentcore.crash_fixes.guards.resume_memory",
+            "agentcore.crash_fixes.memory.resume_memory",
         ),
         upstream=_MEMORY,
     ),

@@ -66,7 +66,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.handle_generate_request",
-            "agentcore.vllm_api.generate.salt(recv_req, req)",
+            "agentcore.vllm_api.salts.salt(recv_req, req)",
             before="if self.disaggregation_mode != DisaggregationMode.NULL: ...",
         ),
         since={

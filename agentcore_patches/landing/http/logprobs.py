@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import release
+from .. import release
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import CompletionRequest

@@ -6,7 +6,8 @@ from collections.abc import Container
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import images, metrics, release, request_fields, routed_experts
+from .. import release
+from . import images, metrics, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (

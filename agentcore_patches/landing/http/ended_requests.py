@@ -6,12 +6,11 @@ import asyncio
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from . import metrics, prompts, release, request_ids, weight_versions
+from .. import release
+from . import metrics, prompts, request_ids, weight_versions
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import AbortReq, BaseReq, BatchStrOutput
-    from sglang.srt.managers.schedule_batch import Req
-    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.managers.io_struct import AbortReq, BatchStrOutput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
 # Causes of aborts by the status code that the scheduler gives; others are failures.
@@ -115,17 +114,6 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
         manager.send_to_scheduler.send_pyobj(abort)
 
 
-def address(output: BaseReq, request: Req | None) -> None:
-    """Route an output to the tokenizer worker that owns the request.
-
-    Args:
-        request: SGLang also passes batches, which have no single worker.
-    """
-    worker = getattr(request, "http_worker_ipc", None)
-    if worker is not None and output.http_worker_ipc is None:
-        output.http_worker_ipc = worker
-
-
 def refuse_pause(manager: TokenizerManager) -> None:
     """Refuse to pause a server with several tokenizer workers.
 
@@ -159,24 +147,3 @@ def drop_logprobs(output: BatchStrOutput, index: int) -> None:
         column = getattr(output, name, None)
         if column:
             column[index] = []
-
-
-def with_results(reqs: list[Req]) -> list[Req]:
-    """Leave out requests that are retracted and will be computed again.
-
-    While steps overlap, one of them may not have had any result yet.
-    """
-    return [req for req in reqs if req.finished() or not req.is_retracted]
-
-
-def merge_last_batch(scheduler: Scheduler) -> None:
-    """Merge the last prefill batch into the running batch; either may be empty.
-
-    SGLang's `merge_batch` does not expect an empty batch.
-    """
-    if scheduler.last_batch.is_empty():
-        return
-    if scheduler.running_batch.is_empty():
-        scheduler.running_batch = scheduler.last_batch
-    else:
-        scheduler.running_batch.merge_batch(scheduler.last_batch)

@@ -15,6 +15,7 @@ from collections import Counter
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from ..shared.request_ids import SEPARATOR, rid_of
 from . import request_fields
 
 if TYPE_CHECKING:
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
         BatchTokenizedGenerateReqInput,
         EmbeddingReqInput,
         GenerateReqInput,
-        SessionParams,
         TokenizedEmbeddingReqInput,
         TokenizedGenerateReqInput,
     )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
-
-# Separates a `rid` from its suffix; no client's `rid` contains this character.
-_SEPARATOR = "\x1f"
 
 
 def check(
@@ -220,7 +217,7 @@ def _engine_rid(manager: TokenizerManager, rid: str) -> str:
 
 def _new_engine_rid(manager: TokenizerManager, rid: str) -> str:
     # Samples of `n` > 1 are not reserved: SGLang gives them random IDs.
-    return f"{rid}{_SEPARATOR}{_all_reserved(manager).get(rid, '')}"
+    return f"{rid}{SEPARATOR}{_all_reserved(manager).get(rid, '')}"
 
 
 def from_engine(
@@ -239,7 +236,7 @@ def abort_from_engine(manager: TokenizerManager, abort: AbortReq) -> None:
 
 
 def _restored(manager: TokenizerManager, engine_rid: str) -> str:
-    rid = engine_rid.rpartition(_SEPARATOR)[0]
+    rid = rid_of(engine_rid)
     state = manager.rid_to_state.get(rid)
     is_known = state is not None and vars(state).get("engine_rid") == engine_rid
     return rid if is_known else engine_rid
@@ -250,20 +247,5 @@ def abort_own(manager: TokenizerManager, rid: str, obj: GenerateReqInput) -> Non
     state = manager.rid_to_state.get(rid)
     suffix = vars(obj).get("reserved", {}).get(rid)
     kept = vars(state).get("engine_rid") if state is not None else None
-    if suffix is not None and kept == f"{rid}{_SEPARATOR}{suffix}":
+    if suffix is not None and kept == f"{rid}{SEPARATOR}{suffix}":
         manager.abort_request(rid)
-
-
-def find_turn(session_params: SessionParams, turns: dict[str, Any]) -> None:
-    """Replace the `rid` of an earlier turn in a session request by the engine's ID.
-
-    Args:
-        session_params: `rid` is the client's ID of the earlier turn.
-        turns: the session's turns, by the engine's IDs.
-    """
-    if session_params.rid is None or session_params.rid in turns:
-        return
-    for engine_rid in reversed(turns):
-        if engine_rid.rpartition(_SEPARATOR)[0] == session_params.rid:
-            session_params.rid = engine_rid
-            return

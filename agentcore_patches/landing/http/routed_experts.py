@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from . import release, request_fields
+from .. import release
+from . import request_fields
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,7 +19,8 @@ from typing import (
     Any,
 )
 
-from . import release, request_fields
+from .. import release
+from . import request_fields
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import defaults, exchanges, logprobs, release, streams, traces
+from .. import release
+from . import defaults, exchanges, logprobs, streams, traces
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from . import logprobs, metrics, release
+from .. import release
+from . import logprobs, metrics
 
 if TYPE_CHECKING:
     from fastapi import Request

@@ -7,7 +7,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, defaults, metrics, release
+from .. import release
+from . import conversations, defaults, metrics
 
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs

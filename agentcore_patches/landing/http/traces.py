@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import (
-    conversations,
-    logprobs,
-    metrics,
-    release,
-    request_fields,
-    routed_experts,
-    streams,
-)
+from .. import release
+from . import conversations, logprobs, metrics, request_fields, routed_experts, streams
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from . import conversations, exchanges, release, responses, streams, traces
+from .. import release
+from . import conversations, exchanges, responses, streams, traces
 from .prefix import FIELD, Refused, Turn, client_of, count_refused
 
 if TYPE_CHECKING:

@@ -1,0 +1,7 @@
+"""What the scheduler of each rank runs."""
+
+from __future__ import annotations
+
+from . import requests as requests
+from . import weight_updates as weight_updates
+from . import weight_versions as weight_versions

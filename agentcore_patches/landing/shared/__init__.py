@@ -1,0 +1,6 @@
+"""What several of SGLang's processes run."""
+
+from __future__ import annotations
+
+from . import customized_info as customized_info
+from . import request_ids as request_ids
