@@ -95,7 +95,7 @@ def costs() -> list[report.Row]:
 
     def once(made: Any) -> float:
         request = ChatCompletionRequest(messages=messages)
-        prefix.take_client(request, None)
+        prefix.record_client(request, None)
         began = time.perf_counter()
         made(chat, request, False)
         return (time.perf_counter() - began) * 1000

@@ -52,9 +52,9 @@ def step(versions: int, rounds: int) -> float:
     batch: Any = SimpleNamespace(reqs=reqs, weight_version=None)
 
     def run() -> None:
-        weight_versions.mark(batch)
-        weight_versions.handle(batch)
-        pickle.dumps(weight_versions.of_output(rids))
+        weight_versions.record_batch(batch)
+        weight_versions.assign_tokens(batch)
+        pickle.dumps(weight_versions.new_spans(rids))
 
     for version in range(versions):
         weight_versions.set_version(str(version))

@@ -113,7 +113,7 @@ def update(group: Any, does: str, has_barrier: bool) -> Any:
     made = scheduler(group, does)
     made.enable_hicache_storage = does == REFUSES
     arguments = SimpleNamespace(weight_version="old", model_path="/nowhere")
-    weight_versions.start(made, arguments)
+    weight_versions.register(made, arguments)
     weight_versions.weights.names.clear()  # A name that was taken once is known.
     name = "update_with_barrier" if has_barrier else "update"
     request = UpdateWeightFromDiskReqInput(
@@ -140,7 +140,7 @@ def start(rank: int, group: Any, second: str) -> tuple[Any, str, str]:
             release.VERSION = "0.1.0"
         if not rank or second != UNPATCHED:
             arguments = SimpleNamespace(weight_version="old", model_path="/nowhere")
-            weight_versions.start(scheduler(group, FINE), arguments)
+            weight_versions.register(scheduler(group, FINE), arguments)
     except Exception as error:
         outcome = type(error).__name__, str(error), second
     release.VERSION = version

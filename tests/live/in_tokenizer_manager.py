@@ -346,7 +346,7 @@ def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> No
             (output["output_ids"], len(output["meta_info"]["output_token_logprobs"]))
             async for output in engine.manager.generate_request(obj, engine._raw())
         ]
-        assert images.started(obj) is None
+        assert images.take_started(obj) is None
         return found
 
     for is_read, outputs in ((True, [([11], 1), ([11, 12], 2)]), (False, [])):
@@ -512,7 +512,7 @@ async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> 
     async def answer(obj: Any, *_: Any) -> Any:
         state = manager.rid_to_state[obj.rid]
         out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
-        prompts.add(state, out, False)
+        prompts.add_to_output(state, out, False)
         yield out["prompt_token_ids"]
 
     manager._tokenize_one_request = mock.AsyncMock(side_effect=tokenized)

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.shared.customized_info import add, of_request, pad, send
+from agentcore_patches.landing.shared.customized_info import (
+    add_to_column,
+    add_to_output,
+    cut_to_request,
+    pad,
+)
 
 # The scheduler's outputs: the values of the new tokens, or None if
 # the request has no values.
@@ -45,7 +50,7 @@ def added(
     chunks = []
     for values in outputs:
         meta_info: dict[str, Any] = {}
-        add(a_manager(incremental), state, meta_info, key, [[-1], values], 1)
+        add_to_output(a_manager(incremental), state, meta_info, key, [[-1], values], 1)
         state.output_ids += range(2 if values is None else len(values))
         chunks.append(meta_info)
     return chunks
@@ -91,7 +96,7 @@ def test_values_go_to_their_request(
     start, end = 1, 4
     for n_before, values in enumerate(batch):
         if values is not None:
-            send(column, values, n_before, start, end)
+            add_to_column(column, values, n_before, start, end)
     for n_before, values in enumerate(batch):
         sent = column[n_before] if n_before < len(column) else None
         if values is None:
@@ -99,7 +104,7 @@ def test_values_go_to_their_request(
         else:
             new = values[start:end]
             assert sent == new + [None] * (end - start - len(new))
-            assert of_request({"key": column}, n_before) == {"key": [sent]}
+            assert cut_to_request({"key": column}, n_before) == {"key": [sent]}
 
 
 @given(OUTPUTS)
@@ -111,6 +116,6 @@ def test_values_grow_like_a_growing_list_of_ids(
     with patch.object(release, "OUTPUT_IDS_GROW", True):
         for values in outputs:
             chunks.append({})
-            add(a_manager(), state, chunks[-1], "key", [values], 0)
+            add_to_output(a_manager(), state, chunks[-1], "key", [values], 0)
             state.output_ids += values
     assert all(chunk["key"] == state.output_ids for chunk in chunks)

@@ -158,7 +158,7 @@ def test_a_text_without_tokens_is_refused_except_in_a_session(
     obj: Any = SimpleNamespace(rid="x", session_params=session)
     manager: Any = SimpleNamespace(max_req_input_len=None, rid_to_state={})
     with nullcontext() if session else pytest.raises(ValueError, match="empty"):
-        prompts.keep(manager, obj, [])
+        prompts.record(manager, obj, [])
 
 
 def request(prompt: Any, session: Any, asks_for_prompt: bool = False) -> Any:
@@ -190,5 +190,5 @@ def test_a_prompt_of_embeddings_has_no_ids() -> None:
     obj: Any = SimpleNamespace(rid="x", return_prompt_token_ids=True)
     state: Any = SimpleNamespace(obj=obj, finished=False)
     manager: Any = SimpleNamespace(max_req_input_len=2, rid_to_state={"x": state})
-    prompts.keep(manager, obj, None)
+    prompts.record(manager, obj, None)
     assert prompts.count(state) == 0

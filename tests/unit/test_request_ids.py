@@ -30,7 +30,7 @@ class Manager:
         manager: Any = self
         state: Any = SimpleNamespace()
         self.rid_to_state[rid] = state
-        request_ids.keep(manager, state, rid)
+        request_ids.record(manager, state, rid)
         engine_rid: str = vars(state)["engine_rid"]
         return engine_rid
 

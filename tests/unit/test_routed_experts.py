@@ -44,7 +44,7 @@ def request(format: str | None = "npy", start: int = 0, **more: Any) -> Any:
 
 
 def said(rows: Any, **config: Any) -> Any:
-    of_choice = routed_experts.of_choice(
+    of_choice = routed_experts.choice_fields(
         serving(**config), request(), {"routed_experts": encoded(rows)}
     )
     assert of_choice["routed_experts_start_len"] == 0

@@ -26,7 +26,7 @@ def weights(monkeypatch: pytest.MonkeyPatch) -> _Weights:
     monkeypatch.setattr(ranks, "check", lambda: None)
     scheduler: Any = None
     arguments: Any = SimpleNamespace(weight_version="a", model_path="/nowhere")
-    weight_versions.start(scheduler, arguments)
+    weight_versions.register(scheduler, arguments)
     return fresh
 
 
@@ -49,20 +49,20 @@ def request(rid: str = "one", **more: Any) -> Any:
 def run(req: Any, batch: Any, n_tokens: int = 1) -> None:
     """Handle the result of a batch that samples tokens of a request."""
     batch.reqs = [req]
-    weight_versions.handle(batch)
+    weight_versions.assign_tokens(batch)
     req.output_ids += [7] * n_tokens
 
 
 def sent(req: Any, n_tokens: int) -> Any:
     """Return what an output with the first tokens of a request says of it."""
     req.send_token_offset = n_tokens
-    column = weight_versions.of_output([req.rid])
+    column = weight_versions.new_spans([req.rid])
     return column and column[0]
 
 
 def launch() -> Any:
     batch: Any = SimpleNamespace(weight_version=None)
-    weight_versions.mark(batch)
+    weight_versions.record_batch(batch)
     return batch
 
 
@@ -95,7 +95,7 @@ def test_an_output_has_only_new_spans_of_its_own_requests() -> None:
     assert sent(one, 2) == [["a", 0, 2]]
     run(one, launch())
     assert sent(one, 4) is None
-    assert weight_versions.of_output(["one", "other"]) == [None, [["a", 0, 3]]]
+    assert weight_versions.new_spans(["one", "other"]) == [None, [["a", 0, 3]]]
     weight_versions.set_version("b")
     run(one, launch())
     assert sent(one, 5) == [["a", 0, 4], ["b", 4, 5]]
@@ -115,10 +115,10 @@ def test_the_tokens_of_a_beam_search_have_no_versions() -> None:
 def test_versions_of_lost_tokens_are_dropped() -> None:
     req = request()
     run(req, launch())
-    weight_versions.renew(req)
+    weight_versions.set_cache_key(req)
     assert sent(req, 1) == [["a", 0, 1]]
     req.output_ids = []
-    weight_versions.renew(req)
+    weight_versions.set_cache_key(req)
     run(req, launch(), n_tokens=2)
     assert sent(req, 2) == [["a", 0, 2]]
 
@@ -129,23 +129,23 @@ def test_the_cache_key_separates_request_and_adapter(weights: _Weights) -> None:
     one.extra_key, other.extra_key = "salt", "other"
     for _ in range(2):
         for req in (one, other):
-            weight_versions.renew(req)
+            weight_versions.set_cache_key(req)
     assert one.extra_key != other.extra_key
     assert one.extra_key.split("\0")[1:] == ["salt"]
     # SGLang may add the size of an elastic expert group to the key.
     one.extra_key += " ep=4"
     weights.n_updates = 2
-    weight_versions.renew(one)
+    weight_versions.set_cache_key(one)
     assert one.extra_key.split("\0")[1:] == ["salt ep=4"]
 
 
 def test_a_client_cannot_name_the_cache_of_later_weights(weights: _Weights) -> None:
     guess = request()
     guess.extra_key = "weights 1\0"
-    weight_versions.renew(guess)
+    weight_versions.set_cache_key(guess)
     weights.n_updates = 1
     req = request()
-    weight_versions.renew(req)
+    weight_versions.set_cache_key(req)
     assert guess.extra_key == "weights 1\0"
     assert weights.secret in req.extra_key
     assert _Weights().secret != weights.secret
@@ -191,7 +191,7 @@ def test_a_batch_without_a_version_has_the_current_one() -> None:
 
 def test_without_an_update_the_cache_key_is_the_requests() -> None:
     req = request()
-    weight_versions.renew(req)
+    weight_versions.set_cache_key(req)
     assert req.extra_key is None
 
 
@@ -206,7 +206,9 @@ def test_without_an_update_the_cache_key_is_the_requests() -> None:
 def test_an_answer_has_the_name_of_its_weights_at_the_top(
     answer: Any, version: str, said: str | None
 ) -> None:
-    build: Any = http.weight_versions.whole(lambda serving, request, ret: answer)
+    build: Any = http.weight_versions.add_to_response(
+        lambda serving, request, ret: answer
+    )
     request_ = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
     made = build(None, request_, [{"meta_info": {"weight_version": version}}])
     assert getattr(made, "weight_version", None) == said

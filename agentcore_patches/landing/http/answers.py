@@ -103,7 +103,7 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     unwritten = _unwritten.get()
     if unwritten is not None:
         unwritten.append((serving, ret_item))
-        meta_info = logprobs.of_first(ret_item["meta_info"], 1)
+        meta_info = logprobs.cut_to_first(ret_item["meta_info"], 1)
         ret_item = {**ret_item, "meta_info": meta_info}
     return serving._process_response_logprobs(ret_item)
 
@@ -122,7 +122,7 @@ def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> 
         for choice, (serving, ret_item) in zip(choices, unwritten, strict=True):
             whole = ret_item["meta_info"]
             openings = logprobs.openings_of(serving.tokenizer_manager.tokenizer)
-            first = logprobs.of_first(whole, 1)
+            first = logprobs.cut_to_first(whole, 1)
             written = logprobs.write(first, openings, dump_numbers)
             if orjson.dumps(choice["logprobs"]) != written.encode():
                 return None

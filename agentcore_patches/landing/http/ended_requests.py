@@ -59,7 +59,7 @@ def finish(
     meta_info["prompt_tokens"] = prompts.count(state)
     if "weight_version" not in meta_info:
         meta_info["weight_version"] = manager.server_args.weight_version
-    weight_versions.tell(state, meta_info)
+    weight_versions.report(state, meta_info)
     if not release.ABORTS_RELEASE_LORA:
         _release_lora(manager, state, abort)
 

@@ -412,14 +412,16 @@ async def start_stream(
     return None
 
 
-def started(obj: GenerateReqInput | EmbeddingReqInput) -> AsyncIterator[Any] | None:
+def take_started(
+    obj: GenerateReqInput | EmbeddingReqInput,
+) -> AsyncIterator[Any] | None:
     """Return the outputs of a stream that `start_stream` started, None without any."""
     if "started" not in vars(obj):
         return None
-    return _go_on(*vars(obj).pop("started"))
+    return _all_outputs(*vars(obj).pop("started"))
 
 
-async def _go_on(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _all_outputs(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     yield first
     async for output in outputs:
         yield output

@@ -119,7 +119,7 @@ def cut(ret: list[dict[str, Any]]) -> None:
                 "generates."
             )
         if n_logprobs > n_tokens:
-            ret[i] = {**ret_item, "meta_info": of_first(meta_info, n_tokens)}
+            ret[i] = {**ret_item, "meta_info": cut_to_first(meta_info, n_tokens)}
 
 
 def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> None:
@@ -168,7 +168,7 @@ def has_prompt(request: CompletionRequest) -> bool:
     return bool(request.echo and (request.logprobs or "vllm-api" in release.INSTALLED))
 
 
-def of_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
+def cut_to_first(meta_info: dict[str, Any], n_tokens: int) -> dict[str, Any]:
     """Copy `meta_info` with the logprobs of the first tokens only."""
     meta_info = meta_info.copy()
     for key in KEYS:

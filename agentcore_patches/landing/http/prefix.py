@@ -534,7 +534,7 @@ def _recall(
     return Prefix(ids, name, "server", index, past.written), conversation, None
 
 
-def take_client(request: ChatCompletionRequest, raw_request: Request | None) -> None:
+def record_client(request: ChatCompletionRequest, raw_request: Request | None) -> None:
     """Record which client sent a chat request."""
     exchanges.of(request).client = client_of(raw_request)
 
@@ -564,7 +564,7 @@ def counted(handle: Any) -> Any:
     return handled
 
 
-def attach(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
+def prepare(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Pass the turn's prompt to the engine; request the token IDs to remember."""
     turn = exchanges.of(request).turn
     if turn is None:
@@ -712,7 +712,7 @@ def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
     return add
 
 
-def carry(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
+def keep_token_ids(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:
     """Copy the token IDs of messages to their dumps, which exclude them."""
     for message, data in zip(messages or (), dumped, strict=True):
         if message.role == "assistant":

@@ -312,7 +312,7 @@ def take_images_and_stops(
     ]
 
 
-def of_batch(get: Any) -> Any:
+def inherit_fields(get: Any) -> Any:
     """Decorate `__getitem__`: each request of a batch inherits the batch's fields."""
 
     @wraps(get)
@@ -325,7 +325,7 @@ def of_batch(get: Any) -> Any:
     return got
 
 
-def keep(
+def record(
     manager: TokenizerManager,
     obj: GenerateReqInput | EmbeddingReqInput,
     input_ids: list[int] | None,
@@ -373,7 +373,7 @@ def count(state: ReqState) -> int:
     return _prefilled(state)[0]
 
 
-def add(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
+def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
     """Add the prompt's token IDs to an output if requested; in a stream to one chunk.
 
     If the scheduler makes the prompt longer, as for LLaVA's images, these are not the

@@ -193,13 +193,13 @@ def _renamed(
     """Copy a tokenized request and give it the engine's ID."""
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
-        keep(manager, state, request.rid)
+        record(manager, state, request.rid)
     renamed: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput = copy.copy(request)
     renamed.rid = _engine_rid(manager, request.rid)
     return renamed
 
 
-def keep(manager: TokenizerManager, state: ReqState, rid: str) -> None:
+def record(manager: TokenizerManager, state: ReqState, rid: str) -> None:
     """Record the engine's ID of a request, to recognize its outputs and aborts."""
     vars(state)["engine_rid"] = _new_engine_rid(manager, rid)
 

@@ -97,7 +97,9 @@ def check(
     return None
 
 
-def take(manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]) -> None:
+def add_to_output(
+    manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]
+) -> None:
     """Cut a request's experts to the requested start, and report the start.
 
     Args:
@@ -129,7 +131,7 @@ def is_wanted(request: ChatCompletionRequest | CompletionRequest) -> bool:
     )
 
 
-def of_choice(
+def choice_fields(
     serving: OpenAIServingBase,
     request: ChatCompletionRequest | CompletionRequest,
     meta_info: dict[str, Any],

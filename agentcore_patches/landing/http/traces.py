@@ -192,9 +192,9 @@ class Trace:
         choice = self._choice_of(before) if key and _ANCHOR not in after else None
         if choice is None:
             return self._stamp_parsed(line)
-        on_choice, on_chunk = self._take(choice)
+        on_choice, on_chunk = self._write_pending(choice)
         is_last = not after.startswith("null")
-        said = _members(self._last_words(choice)) if is_last else []
+        said = _members(self._final_fields(choice)) if is_last else []
         if on_chunk:
             # The last brace of the line closes the chunk.
             after, brace, end_of_line = after.rpartition("}")
@@ -209,7 +209,7 @@ class Trace:
         index = before.partition(_FIRST_INDEX)[2].partition(",")[0]
         return self.choices.get(int(index)) if index.isdecimal() else None
 
-    def _take(self, choice: Choice) -> tuple[str, str]:
+    def _write_pending(self, choice: Choice) -> tuple[str, str]:
         """Return the pending fields of a choice and of its chunk, as JSON members."""
         start, end = choice.n_sent, choice.n_received
         written, token_ids = "null", ""
@@ -267,10 +267,10 @@ class Trace:
             if choice is None:
                 continue
             if self.at_end and part.get("finish_reason"):
-                part.update(self._last_words(choice))
+                part.update(self._final_fields(choice))
                 is_changed = True
             if self._waits(choice):
-                on_choice, on_chunk = self._take(choice)
+                on_choice, on_chunk = self._write_pending(choice)
                 taken = orjson.loads(f"{{{on_choice[:-1]}}}")
                 if self.write_logprobs is None:
                     del taken["logprobs"]
@@ -279,7 +279,7 @@ class Trace:
                 is_changed = True
         return event.text() if is_changed else line
 
-    def _last_words(self, choice: Choice) -> dict[str, Any]:
+    def _final_fields(self, choice: Choice) -> dict[str, Any]:
         """Return the extra fields of a finished choice."""
         said: dict[str, Any] = {}
         for make in self.at_end:
@@ -405,7 +405,7 @@ def _at_end(
     if request_fields.read(request, "return_weight_versions"):
         wanted.append(_versions)
     if routed_experts.is_wanted(request):
-        wanted.append(partial(routed_experts.of_choice, serving, request))
+        wanted.append(partial(routed_experts.choice_fields, serving, request))
     return wanted
 
 

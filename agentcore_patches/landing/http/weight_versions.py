@@ -51,7 +51,7 @@ def name_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
     return loaded
 
 
-def take(
+def record(
     state: ReqState, meta_info: dict[str, Any], output: BatchStrOutput, index: int
 ) -> None:
     """Store the weight versions of a request, and add them to its `meta_info`.
@@ -72,10 +72,10 @@ def take(
     spans = vars(state).get("weight_versions")
     if spans:
         spans[-1][2] = output.completion_tokens[index]
-        tell(state, meta_info)
+        report(state, meta_info)
 
 
-def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
+def report(state: ReqState, meta_info: dict[str, Any]) -> None:
     """Add the weight versions of a request's tokens to the `meta_info` of an output."""
     spans = vars(state).get("weight_versions", [])
     if spans:
@@ -89,7 +89,7 @@ def tell(state: ReqState, meta_info: dict[str, Any]) -> None:
         ]
 
 
-def whole(build: Any) -> Any:
+def add_to_response(build: Any) -> Any:
     """Decorate the builder of non-streaming responses: add weight versions.
 
     `return_token_ids: false` keeps a chat response as it is, unless versions are

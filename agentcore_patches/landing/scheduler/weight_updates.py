@@ -80,7 +80,7 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
             recv_req.flush_cache = False
         # The last batch must finish before its weights change.
         torch.get_device_module(scheduler.device).synchronize()
-        _begin_anew()
+        _start_namespace()
         weights.read_names()
         loaded = loaded_tensors.Loaded(weights.names)
         # From 0.5.19 on, SGLang would take the new version before it is checked.
@@ -197,7 +197,7 @@ def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(end)
     def ended(*args: Any, **kwargs: Any) -> Any:
-        _begin_anew()
+        _start_namespace()
         return end(*args, **kwargs)
 
     return ended
@@ -247,7 +247,7 @@ def _refusal(scheduler: Scheduler) -> str:
     return ""
 
 
-def _begin_anew() -> None:
+def _start_namespace() -> None:
     """Start a new cache namespace, so that no prompt finds KV cache of old weights."""
     weights.n_updates += 1
     _clear_image_cache()

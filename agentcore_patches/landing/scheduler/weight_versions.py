@@ -62,7 +62,7 @@ class _Weights:
 weights = _Weights()
 
 
-def start(scheduler: Scheduler, server_args: ServerArgs) -> None:
+def register(scheduler: Scheduler, server_args: ServerArgs) -> None:
     """Register the scheduler of this process and its first weights.
 
     Raises:
@@ -116,7 +116,7 @@ def dispatcher() -> Any:
     )
 
 
-def mark(batch: ScheduleBatch) -> None:
+def record_batch(batch: ScheduleBatch) -> None:
     """Record the weights that a batch is about to run on.
 
     With overlap scheduling, its result may be handled after the next update.
@@ -124,7 +124,7 @@ def mark(batch: ScheduleBatch) -> None:
     batch.weight_version = weights.version
 
 
-def handle(batch: ScheduleBatch) -> None:
+def assign_tokens(batch: ScheduleBatch) -> None:
     """Assign the tokens of the result that is handled next to the weights it ran on.
 
     A step costs one comparison per request. Only a request whose version changes gets
@@ -142,7 +142,7 @@ def handle(batch: ScheduleBatch) -> None:
             weights.unsent[req.rid] = req
 
 
-def of_output(rids: Iterable[str]) -> list[list[Any] | None] | None:
+def new_spans(rids: Iterable[str]) -> list[list[Any] | None] | None:
     """Return the version spans of the requests in an output that have new ones.
 
     Args:
@@ -153,10 +153,10 @@ def of_output(rids: Iterable[str]) -> list[list[Any] | None] | None:
     new = {*weights.unsent.keys()}.intersection(rids)
     if not new:
         return None
-    return [_of_request(weights.unsent[rid]) if rid in new else None for rid in rids]
+    return [_spans_to_send(weights.unsent[rid]) if rid in new else None for rid in rids]
 
 
-def _of_request(req: Req) -> list[Any] | None:
+def _spans_to_send(req: Req) -> list[Any] | None:
     """Return the spans of the tokens of a request that are sent now, or None.
 
     The last span may grow: `http.weight_versions.take` extends it with each output.
@@ -180,7 +180,7 @@ def _of_request(req: Req) -> list[Any] | None:
     ] or None
 
 
-def renew(req: Req) -> None:
+def set_cache_key(req: Req) -> None:
     """Put the weights' namespace into the cache key of a request whose prefill starts.
 
     A request that already has KV cache keeps its key. A retracted request with input

@@ -16,7 +16,7 @@ def pad(values: list[Any], n_tokens: int) -> None:
     values.extend([None] * (n_tokens - len(values)))
 
 
-def send(
+def add_to_column(
     column: list[list[Any] | None],
     values: list[Any] | None,
     n_before: int,
@@ -39,7 +39,7 @@ def send(
     column.append(new)
 
 
-def of_request(column_of: dict[str, list[Any]], index: int) -> dict[str, list[Any]]:
+def cut_to_request(column_of: dict[str, list[Any]], index: int) -> dict[str, list[Any]]:
     """Cut the column of each key down to the request at `index`."""
     return {
         key: [column[index] if index < len(column) else None]
@@ -47,7 +47,7 @@ def of_request(column_of: dict[str, list[Any]], index: int) -> dict[str, list[An
     }
 
 
-def add(
+def add_to_output(
     manager: TokenizerManager,
     state: ReqState,
     meta_info: dict[str, Any],

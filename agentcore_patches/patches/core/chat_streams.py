@@ -59,13 +59,13 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "chat-streams/no-field-of-ours",
+        "chat-streams/no-such-field",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", _STAMPED),
         also=("ChatCompletionStreamResponse",),
     ),
     Hook(
-        "chat-streams/no-field-of-ours-on-structs",
+        "chat-streams/no-such-field-on-structs",
         "the patch writes this field itself; lines would have it twice",
         absent("all chunks are pydantic models"),
         since={

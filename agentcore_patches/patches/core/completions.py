@@ -121,7 +121,7 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "completions/no-field-of-ours",
+        "completions/no-such-field",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL,
@@ -135,7 +135,7 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "completions/no-field-of-ours-on-chunks",
+        "completions/no-such-field-on-chunks",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "CompletionStreamResponse", ("metadata",)),
     ),

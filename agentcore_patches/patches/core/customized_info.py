@@ -38,7 +38,7 @@ HOOKS: tuple[Hook, ...] = (
             "$output_streamer",
             "$stream_output_generation",
             "${output_lists}customized_info[$KEY].append(...)",
-            "agentcore.shared.customized_info.send(\n"
+            "agentcore.shared.customized_info.add_to_column(\n"
             "    ${output_lists}customized_info[$KEY],\n"
             "    req.customized_info[$KEY],\n"
             "    len(${output_lists}rids) - 1,\n"
@@ -66,7 +66,7 @@ HOOKS: tuple[Hook, ...] = (
             MULTI_TOKENIZER,
             "_extract_field_by_index",
             "if isinstance(field, dict):\n"
-            "    return agentcore.shared.customized_info.of_request(field, index)",
+            "    return agentcore.shared.customized_info.cut_to_request(field, index)",
             after="field = getattr(output, field_name, None)",
         ),
         since={
@@ -95,7 +95,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
             "meta_info[k] = v[i]",
-            "agentcore.shared.customized_info.add(\n"
+            "agentcore.shared.customized_info.add_to_output(\n"
             "    self, state, meta_info, k, v, i\n"
             ")",
         ),

@@ -22,7 +22,7 @@ HOOKS: tuple[Hook, ...] = (
     # writes non-streaming responses, and the hook writes only the logprobs that
     # `fast-answers/logprobs` left out.
     Hook(
-        "whole-answers/by-orjson",
+        "fast-answers/by-orjson",
         "write the response with orjson: FastAPI's encoder is slow",
         Replace(
             SERVING_BASE,

@@ -110,7 +110,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
-            "if agentcore_stream := agentcore.http.images.started(obj):\n"
+            "if agentcore_stream := agentcore.http.images.take_started(obj):\n"
             "    async for agentcore_output in agentcore_stream:\n"
             "        yield agentcore_output\n"
             "    return",

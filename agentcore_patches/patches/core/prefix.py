@@ -56,7 +56,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
-            "agentcore.http.prefix.take_client(request, raw_request)",
+            "agentcore.http.prefix.record_client(request, raw_request)",
         ),
     ),
     Hook(
@@ -75,7 +75,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
-            "agentcore.http.prefix.attach(request, adapted_request)",
+            "agentcore.http.prefix.prepare(request, adapted_request)",
             before="return adapted_request, request",
         ),
     ),
@@ -147,7 +147,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.12": Insert(
                 PROTOCOL,
                 "TokenizeRequest.to_chat_completion_request",
-                'agentcore.http.prefix.carry(self.messages, data["messages"])',
+                'agentcore.http.prefix.keep_token_ids(self.messages, data["messages"])',
                 before='extra = getattr(self, "__pydantic_extra__", None)',
             ),
         },

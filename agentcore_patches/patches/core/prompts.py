@@ -25,7 +25,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._create_tokenized_object",
-            "agentcore.http.prompts.keep(self, obj, input_ids)",
+            "agentcore.http.prompts.record(self, obj, input_ids)",
         ),
     ),
     Hook(
@@ -34,7 +34,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
-            "agentcore.http.prompts.keep(self, tmp_obj, tokenized_obj.input_ids)",
+            "agentcore.http.prompts.record(self, tmp_obj, tokenized_obj.input_ids)",
             before="self.rid_to_state[tmp_obj.rid] = state",
         ),
         since={
@@ -57,7 +57,9 @@ HOOKS: tuple[Hook, ...] = (
         "prompts/of-batch",
         "pass the batch's fields on to each of its requests",
         Decorate(
-            IO_STRUCT, "GenerateReqInput.__getitem__", "agentcore.http.prompts.of_batch"
+            IO_STRUCT,
+            "GenerateReqInput.__getitem__",
+            "agentcore.http.prompts.inherit_fields",
         ),
         since={
             "0.5.13": absent("SGLang passes all fields on"),
@@ -71,7 +73,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.$wait_one_response",
-            "agentcore.http.prompts.add(state, out, is_stream)",
+            "agentcore.http.prompts.add_to_output(state, out, is_stream)",
             before="if $finished: ...",
         ),
     ),

@@ -37,34 +37,34 @@ def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Hoo
 HOOKS: tuple[Hook, ...] = (
     _defined_from(
         "0.5.9",
-        "telltales/messages",
+        "release-checks/messages",
         "from 0.5.9 on there is /v1/messages",
         HTTP_SERVER,
         "anthropic_v1_messages",
     ),
     _defined_from(
         "0.5.10",
-        "telltales/first-line",
+        "release-checks/first-line",
         "from 0.5.10 on a stream's first line precedes its status",
         SERVING_BASE,
         "OpenAIServingBase.extract_routed_dp_rank_from_header",
     ),
     _defined_from(
         "0.5.11",
-        "telltales/new-logprobs",
+        "release-checks/new-logprobs",
         "from 0.5.11 on --stream-output chunks hold only new logprobs",
         TOKENIZER_MANAGER,
         "TokenizerManager._coalesce_streaming_chunks",
     ),
     _defined_from(
         "0.5.12",
-        "telltales/workers-pause",
+        "release-checks/workers-pause",
         "from 0.5.12 on a pause reaches all tokenizer workers",
         MULTI_TOKENIZER,
         "TokenizerWorker.pause_generation",
     ),
     Hook(
-        "telltales/abort-of-unknown",
+        "release-checks/abort-of-unknown",
         "from 0.5.14 on SGLang ignores a late abort",
         Expect(
             TOKENIZER_MANAGER,
@@ -80,7 +80,7 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "telltales/workers",
+        "release-checks/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
         ExpectDefinition(
             MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
@@ -93,13 +93,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _defined_from(
         "0.5.17",
-        "telltales/server-in-rust",
+        "release-checks/server-in-rust",
         "from 0.5.17 on there is a Rust server",
         HTTP_SERVER,
         "ORJSONRoute",
     ),
     Hook(
-        "telltales/token-ids",
+        "release-checks/token-ids",
         "only 0.5.17 has token IDs under the names of this patch",
         RefuseField(PROTOCOL, "ChatCompletionResponseChoice", ("response_token_ids",)),
         since={
@@ -117,20 +117,20 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _defined_from(
         "0.5.19",
-        "telltales/spans",
+        "release-checks/spans",
         "from 0.5.19 on SGLang records weight versions",
         TOKENIZER_MANAGER,
         "TokenizerManager._stream_one_response",
     ),
     _defined_from(
         "0.5.20",
-        "telltales/dispatched",
+        "release-checks/dispatched",
         "from 0.5.20 on a session's prompt may be empty",
         TOKENIZER_MANAGER,
         "TokenizerManager._mark_state_dispatched",
     ),
     Hook(
-        "telltales/bytes-of-id",
+        "release-checks/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob come from its token ID",
         ExpectDefinition(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
         since={
@@ -141,13 +141,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     _defined_from(
         "0.5.22",
-        "telltales/aborts-release-lora",
+        "release-checks/aborts-release-lora",
         "from 0.5.22 on SGLang releases an aborted request's adapter",
         TOKENIZER_MANAGER,
         "TokenizerManager._release_lora_once",
     ),
     Hook(
-        "telltales/reported-info",
+        "release-checks/reported-info",
         "from 0.5.23 on SGLang hides some of a sampler's values",
         RefuseField(TOKENIZER_MANAGER, "ReqState", ("customized_info_reported_keys",)),
         since={

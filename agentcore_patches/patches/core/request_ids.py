@@ -144,7 +144,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_one_request",
-            "agentcore.http.request_ids.keep(self, state, obj.rid)",
+            "agentcore.http.request_ids.record(self, state, obj.rid)",
             before="self.rid_to_state[obj.rid] = state",
         ),
         since={
@@ -157,7 +157,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_batch_request",
-            "agentcore.http.request_ids.keep(self, state, tmp_obj.rid)",
+            "agentcore.http.request_ids.record(self, state, tmp_obj.rid)",
             before="self.rid_to_state[tmp_obj.rid] = state",
         ),
         since={

@@ -35,7 +35,7 @@ HOOKS: tuple[Hook, ...] = (
     # request for no IDs: None crashes the scheduler, or shifts the values of other
     # requests.
     Hook(
-        "scoring/batch",
+        "requests/scoring-batch",
         "replace None by []: None crashes the copy to the CPU",
         Insert(
             LOGPROB_UTILS,
@@ -60,7 +60,7 @@ HOOKS: tuple[Hook, ...] = (
         upstream="issue 34719",
     ),
     Hook(
-        "scoring/chunk",
+        "requests/scoring-chunk",
         "replace None by []: None shifts the values of other requests",
         Insert(
             LOGPROB_UTILS,
@@ -79,7 +79,7 @@ HOOKS: tuple[Hook, ...] = (
         upstream="0.5.18",
     ),
     Hook(
-        "retracted/logprobs",
+        "requests/retracted-logprobs",
         "skip a retracted request's prompt logprobs: they shift later ones",
         Insert(
             OUTPUT_PROCESSOR,
@@ -111,7 +111,7 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "retracted/output",
+        "requests/retracted-output",
         "send no output of retracted requests: logprobs may be None",
         Insert(
             "$output_streamer",
@@ -121,7 +121,7 @@ HOOKS: tuple[Hook, ...] = (
         upstream="issue 23154; PR 26510, in part",
     ),
     Hook(
-        "rejected/logprobs",
+        "requests/rejected-logprobs",
         "read no logprobs of a rejected request: None crashes the server",
         absent("SGLang returns early"),
         since={
@@ -141,7 +141,7 @@ HOOKS: tuple[Hook, ...] = (
     # Up to 0.5.12, SGLang has entries only for the requests that want them. It then gives a
     # request the experts of another one, or crashes the tokenizer manager.
     Hook(
-        "routed-experts/one-each",
+        "requests/experts-one-each",
         "keep one entry per request, None if the request wants none",
         Insert(
             OUTPUT_PROCESSOR,
@@ -155,7 +155,7 @@ HOOKS: tuple[Hook, ...] = (
         since={"0.5.13": absent("SGLang does it")},
     ),
     Hook(
-        "routed-experts/without",
+        "requests/experts-without",
         "omit them from responses that do not request them",
         Insert(
             TOKENIZER_MANAGER,
@@ -169,7 +169,7 @@ HOOKS: tuple[Hook, ...] = (
     # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
     # probability: greedy sampling returns token 0, and other sampling crashes.
     Hook(
-        "grammars/end",
+        "requests/grammar-end",
         "keep EOS possible: a grammar may allow nothing else",
         Insert(
             MIN_NEW_TOKENS,
@@ -181,7 +181,7 @@ HOOKS: tuple[Hook, ...] = (
     # With --grammar-backend llguidance, a grammar uses its mask again in the next step,
     # where other requests have its rows: without a grammar, these keep the old mask.
     Hook(
-        "grammars/rows",
+        "requests/grammar-rows",
         "allow every token again: a grammar fills its own row only",
         Insert(
             LLGUIDANCE,

@@ -59,7 +59,7 @@ HOOKS: tuple[Hook, ...] = (
         },
     ),
     Hook(
-        "responses/no-field-of-ours",
+        "responses/no-such-field",
         "the patch writes this field itself; events would have it twice",
         RefuseField(
             PROTOCOL,

@@ -35,7 +35,7 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
             'if "routed_experts" in meta_info:\n'
-            "    agentcore.http.routed_experts.take(self, state, meta_info)",
+            "    agentcore.http.routed_experts.add_to_output(self, state, meta_info)",
             after='if getattr(recv_obj, "routed_experts", None): ...',
         ),
     ),
@@ -104,7 +104,7 @@ HOOKS: tuple[Hook, ...] = (
         also=("CompletionResponseChoice",),
     ),
     Hook(
-        "routed-experts/no-field-of-ours",
+        "routed-experts/no-such-field",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL,

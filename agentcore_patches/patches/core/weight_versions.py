@@ -144,7 +144,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.__init__",
-            "agentcore.scheduler.weight_versions.start(self, server_args)",
+            "agentcore.scheduler.weight_versions.register(self, server_args)",
             after="self.init_request_dispatcher()",
         ),
     ),
@@ -245,7 +245,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.run_batch",
-            "agentcore.scheduler.weight_versions.mark(batch)",
+            "agentcore.scheduler.weight_versions.record_batch(batch)",
         ),
     ),
     Hook(
@@ -254,7 +254,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULER,
             "Scheduler.process_batch_result",
-            "agentcore.scheduler.weight_versions.handle(batch)",
+            "agentcore.scheduler.weight_versions.assign_tokens(batch)",
         ),
     ),
     Hook(
@@ -275,7 +275,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SCHEDULE_BATCH,
             "Req.init_next_round_input",
-            "if tree_cache is not None:\n    agentcore.scheduler.weight_versions.renew(self)",
+            "if tree_cache is not None:\n    agentcore.scheduler.weight_versions.set_cache_key(self)",
         ),
     ),
     Hook(
@@ -286,7 +286,7 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.11": Insert(
                 DISAGGREGATED_DECODE,
                 "DecodePreallocQueue._match_prefix_and_lock",
-                "agentcore.scheduler.weight_versions.renew(req)",
+                "agentcore.scheduler.weight_versions.set_cache_key(req)",
             ),
         },
     ),
@@ -311,13 +311,13 @@ HOOKS: tuple[Hook, ...] = (
             "$output_streamer",
             "$stream_output_generation",
             "BatchTokenIDOutput",
-            "weight_versions=agentcore.scheduler.weight_versions.of_output(rids)",
+            "weight_versions=agentcore.scheduler.weight_versions.new_spans(rids)",
         ),
         since={
             "0.5.13": Insert(
                 OUTPUT_STREAMER,
                 "SchedulerOutputStreamer._stream_output_generation",
-                "$OUTPUT.weight_versions = agentcore.scheduler.weight_versions.of_output(\n"
+                "$OUTPUT.weight_versions = agentcore.scheduler.weight_versions.new_spans(\n"
                 "    $OUTPUT.rids\n"
                 ")",
                 before="self.send_to_detokenizer.send_output($OUTPUT)",
@@ -362,7 +362,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._handle_batch_output",
-            "agentcore.http.weight_versions.take(state, meta_info, recv_obj, i)",
+            "agentcore.http.weight_versions.record(state, meta_info, recv_obj, i)",
             before="if not isinstance(recv_obj, BatchEmbeddingOutput): ...",
         ),
         upstream=_UPSTREAM,
@@ -438,7 +438,7 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
-            "agentcore.http.weight_versions.whole",
+            "agentcore.http.weight_versions.add_to_response",
         ),
     ),
     Hook(
@@ -447,11 +447,11 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
-            "agentcore.http.weight_versions.whole",
+            "agentcore.http.weight_versions.add_to_response",
         ),
     ),
     Hook(
-        "weight-versions/no-field-of-ours",
+        "weight-versions/no-such-field",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(
             PROTOCOL, "ChatCompletionResponseStreamChoice", ("weight_versions",)

@@ -222,7 +222,7 @@ HOOKS: tuple[Hook, ...] = (
         also=("CompletionResponseChoice",),
     ),
     Hook(
-        "vllm-api/no-field-of-ours",
+        "vllm-api/no-such-field",
         "the patch writes this field itself; lines would have it twice",
         RefuseField(PROTOCOL, "ChatCompletionResponseStreamChoice", ("stop_reason",)),
         also=("CompletionResponseStreamChoice",),

@@ -11,7 +11,7 @@ from agentcore_patches.edits import (
 from tests.unit.edits.tables import FILE, Examples, Words
 
 EXAMPLES: Examples = {
-    Expect(FILE, "Answer", "ids: $T = ...", name="telltales/ids"): """
+    Expect(FILE, "Answer", "ids: $T = ...", name="release-checks/ids"): """
         = a check that there is `ids: $T = ...`
         a class with the field
           class Answer:
@@ -41,7 +41,7 @@ EXAMPLES: Examples = {
               def send(self): pass
               def send(self): pass
     """,
-    RefuseDefinition(FILE, "Answer.send", name="telltales/send"): """
+    RefuseDefinition(FILE, "Answer.send", name="release-checks/send"): """
         = a check that there is no `Answer.send`
         a class without the method
           class Answer:
