@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 from agentcore_patches.landing.http import prefix, traces
 from agentcore_patches.landing.http.exchanges import Exchange
 from tests.helpers.events import collected, data_of
+from tests.unit.small_server import Model, choice_of, line_of
 
 
 def test_the_cost_of_a_long_stream_is_linear() -> None:
@@ -68,13 +68,6 @@ def test_the_deltas_of_tool_calls_are_joined(deltas: Any, calls: Any) -> None:
     assert [(one.name, one.arguments) for one in functions] == calls
 
 
-class Body(SimpleNamespace):
-    """A request model."""
-
-    def model_dump(self, include: set[str]) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in include}
-
-
 @pytest.mark.parametrize(
     ("chat", "response", "chooses"),
     [
@@ -96,17 +89,12 @@ class Body(SimpleNamespace):
 def test_a_request_that_can_choose_its_answer_is_recognized(
     chat: Any, response: Any, chooses: bool
 ) -> None:
-    request: Any = Body(**{"tool_choice": "auto", **chat})
-    made: Any = None if response is None else Body(**response)
+    request: Any = Model(**{"tool_choice": "auto", **chat})
+    made: Any = None if response is None else Model(**response)
     assert prefix._chooses_answer(request, made) == chooses
 
 
 METADATA = {"required": 3, "kept": 3, "source": "request"}
-
-
-def line_of(content: str) -> str:
-    chunk = {"choices": [{"index": 0, "delta": {"content": content}}]}
-    return f"data: {json.dumps(chunk)}\n\n"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +110,7 @@ def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) ->
     trace = kind(incremental=True)
 
     async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
-        yield line_of("a")
+        yield line_of(choice_of(0, "a"))
 
     streamed: Any = prefix.streamed(generate)
     request = SimpleNamespace(_exchange=Exchange(turn=turn))
