@@ -17,6 +17,9 @@ class Model(SimpleNamespace):
         wanted = vars(self) if include is None else include
         return {name: value for name, value in vars(self).items() if name in wanted}
 
+    def model_copy(self, update: dict[str, Any]) -> Model:
+        return Model(**{**vars(self), **update})
+
 
 def tokenizer_manager(**values: Any) -> Any:
     """Return a tokenizer manager; `values` are attributes of it or of its arguments."""

@@ -35,36 +35,24 @@ def test_the_cost_of_a_long_stream_is_linear() -> None:
     assert many < 40 * few
 
 
-@pytest.mark.parametrize(
-    ("deltas", "calls"),
-    [
-        (
-            [
-                (1, None, {"name": "g", "arguments": ""}),
-                (None, None, {"name": "f"}),
-                (1, None, {"name": None, "arguments": '{"a"'}),
-                (0, None, {"arguments": "{}"}),
-                (1, None, {"arguments": ": 1}"}),
-            ],
-            [("f", "{}"), ("g", '{"a": 1}')],
-        ),
-        # Two calls of one index.
-        (
-            [
-                (1, "a", {"name": "f", "arguments": ""}),
-                (1, None, {"name": None, "arguments": "{}"}),
-                (1, "b", {"name": "f", "arguments": ""}),
-                (1, None, {"arguments": "[]"}),
-            ],
-            [("f", "{}"), ("f", "[]")],
-        ),
-    ],
-)
-def test_the_deltas_of_tool_calls_are_joined(deltas: Any, calls: Any) -> None:
+def test_the_deltas_of_tool_calls_are_joined() -> None:
     answer = prefix.Answer()
-    for index, id_, function in deltas:
+    for index, id_, name, arguments in (
+        (1, None, "g", ""),
+        (None, None, "f", None),
+        (1, None, None, '{"a"'),
+        (0, None, None, "{}"),
+        (1, None, None, ": 1}"),
+        # Two calls of one index.
+        (2, "a", "h", ""),
+        (2, None, None, "{}"),
+        (2, "b", "h", ""),
+        (2, None, None, "[]"),
+    ):
+        function = {"name": name, "arguments": arguments}
         answer.add({"tool_calls": [{"index": index, "id": id_, "function": function}]})
     functions = [call.function for call in answer.tool_calls]
+    calls = [("f", "{}"), ("g", '{"a": 1}'), ("h", "{}"), ("h", "[]")]
     assert [(one.name, one.arguments) for one in functions] == calls
 
 

@@ -173,20 +173,13 @@ def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
     assert spelled == {"patches/releases.py": 1, "landing/release.py": 1}
 
 
-@pytest.fixture
-def without_the_oldest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The patches with 0.5.8 and its post-release removed from the list."""
+def test_dropping_a_release_names_what_becomes_unused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of 0.5.8 and its post-release."""
     registry._patch.cache_clear()
     monkeypatch.setattr(releases, "SUPPORTED_VERSIONS", SUPPORTED_VERSIONS[2:])
-    yield
-    registry._patch.cache_clear()
-
-
-def test_dropping_a_release_names_what_becomes_unused(
-    without_the_oldest: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unused = releases.unused_lines()
-    assert unused == [
+    assert releases.unused_lines() == [
         f"RELEASES, {file}: no supported release is before 0.5.9"
         for file in (ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING)
     ]

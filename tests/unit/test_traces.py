@@ -15,7 +15,7 @@ from agentcore_patches.landing import release
 from agentcore_patches.landing.http import traces
 from agentcore_patches.landing.http.traces import Trace
 from tests.helpers.events import collected
-from tests.unit.small_server import DONE, chat_endpoint, choice_of, line_of
+from tests.unit.small_server import DONE, Model, chat_endpoint, choice_of, line_of
 
 PROMPT = [101, 102, 103]
 
@@ -232,21 +232,13 @@ def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
 # Generators
 
 
-@dataclass
-class Asked:
-    """A request with the attributes that the wrappers read."""
-
-    return_token_ids: bool | None = None
-    return_routed_experts: bool = False
-    logprobs: Any = None
-    n: int = 1
-
-    def model_copy(self, update: dict[str, Any]) -> Asked:
-        return Asked(**{**self.__dict__, **update})
+def request(return_token_ids: bool | None = None) -> Any:
+    fields = {"return_token_ids": return_token_ids, "return_routed_experts": False}
+    return Model(**fields, logprobs=None, n=1)
 
 
 async def three_chunks(
-    self: Any, adapted: Any, request: Asked, raw: Any, fork: int = 0, trace: Any = None
+    self: Any, adapted: Any, request: Any, raw: Any, fork: int = 0, trace: Any = None
 ) -> AsyncIterator[str]:
     """Generate like SGLang; a fork has added a parameter."""
     engine = Engine(0, True)
@@ -259,12 +251,12 @@ async def three_chunks(
 def test_extra_arguments_of_a_fork_reach_its_generator() -> None:
     stream = traces.chat(three_chunks)
     for lines in (
-        stream(chat_endpoint(stream_output=True), None, Asked(), None, 7),
-        stream(chat_endpoint(stream_output=True), None, Asked(), None, fork=7),
+        stream(chat_endpoint(stream_output=True), None, request(), None, 7),
+        stream(chat_endpoint(stream_output=True), None, request(), None, fork=7),
         stream(
             chat_endpoint(stream_output=True),
             adapted_request=None,
-            request=Asked(),
+            request=request(),
             raw=None,
             fork=7,
         ),
@@ -284,19 +276,19 @@ def test_only_a_request_for_token_ids_needs_an_engine_that_delivers_them() -> No
 
     stream = traces.chat(generate)
     assert collected(
-        stream(chat_endpoint(stream_output=True), None, Asked(), None)
+        stream(chat_endpoint(stream_output=True), None, request(), None)
     ) == [line_of(choice_of(0))]
     error, done = collected(
-        stream(chat_endpoint(stream_output=True), None, Asked(True), None)
+        stream(chat_endpoint(stream_output=True), None, request(True), None)
     )
     assert "output_ids" in read(error)["error"]
     assert done == DONE
 
     whole: Any = traces.get_token_ids
-    assert whole(Asked(), {"output_ids": [1]}) == [1]
-    assert whole(Asked(), {}) is whole(Asked(False), {"output_ids": [1]}) is None
+    assert whole(request(), {"output_ids": [1]}) == [1]
+    assert whole(request(), {}) is whole(request(False), {"output_ids": [1]}) is None
     with pytest.raises(KeyError, match="output_ids"):
-        whole(Asked(True), {})
+        whole(request(True), {})
 
 
 def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
