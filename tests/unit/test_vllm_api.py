@@ -38,11 +38,18 @@ NOTHING = {"max_new_tokens": None}
         ({"max_tokens": 7.0}, {"max_new_tokens": 7}),
         ({"min_tokens": 3}, {"min_new_tokens": 3}),
         ({"top_k": 0}, {"top_k": -1}),
-        ({"n": 4, "min_p": 0.1}, {"n": 4, "min_p": 0.1}),
+        *(
+            (same, same)
+            for same in (
+                {"n": 4, "min_p": 0.1, "temperature": 0.0},
+                {"stop": ["a"], "stop_token_ids": [3], "logit_bias": {"3": 1.0}},
+            )
+        ),
         ({"include_stop_str_in_output": True}, {"no_stop_trim": True}),
         ({"seed": 5, "temperature": 0}, {"sampling_seed": 5, "temperature": 0}),
         ({"detokenize": False, "output_kind": 2}, {}),
         (constrained(regex="a+", json=None), {"regex": "a+"}),
+        (constrained(structural_tag="{}"), {"structural_tag": "{}"}),
         (constrained(grammar="root ::= x"), {"ebnf": "root ::= x"}),
         (constrained(json={"a": 1}), {"json_schema": '{"a": 1}'}),
         (constrained(json="{}"), {"json_schema": "{}"}),
@@ -52,8 +59,11 @@ NOTHING = {"max_new_tokens": None}
         ({"flat_logprobs": False, "return_sampling_mask": False}, {}),
     ],
 )
-def test_parameters_are_translated(given: Json, expected: Json) -> None:
-    assert params_of(**given) == {**NOTHING, **expected}
+def test_parameters_are_translated_and_back(given: Json, expected: Json) -> None:
+    expected = {**NOTHING, **expected}
+    assert params_of(**given) == expected
+    unused = {"regex": None, "custom_params": None, "stop_regex": None}
+    assert params_of(**in_vllm_terms({**unused, **expected})) == expected
 
 
 BAD_PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -580,20 +590,6 @@ def test_a_sleep_that_would_lose_data_is_refused(
     with nullcontext() if word is None else pytest.raises(BadRequest, match=word):
         asyncio.run(server.control.sleep(call(**fields)))
     assert len(server.done) == (2 if word is None else 0)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"max_new_tokens": 7, "min_new_tokens": 2, "temperature": 0.0, "n": 2},
-        *({name: "{}"} for name in ("regex", "ebnf", "json_schema", "structural_tag")),
-        {"no_stop_trim": True, "stop": ["a"], "stop_token_ids": [3]},
-        {"sampling_seed": 5, "temperature": 0, "logit_bias": {"3": 1.0}},
-    ],
-)
-def test_parameters_are_translated_back(given: Json) -> None:
-    unused = {"regex": None, "custom_params": None, "stop_regex": None}
-    assert params_of(**in_vllm_terms({**unused, **given})) == {**NOTHING, **given}
 
 
 def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
