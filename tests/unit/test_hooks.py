@@ -129,43 +129,26 @@ def test_a_file_that_is_only_checked_is_not_written() -> None:
     hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 
+FIRST_IN_0_5_9 = replace(EDIT, file=ANTHROPIC_SERVING)
+GONE = replace(EDIT, file=OUTPUT_PROCESSOR)
+
+
+def inserting(code: str) -> Insert:
+    return Insert(SERVING_CHAT, "f", code)
+
+
 MALFORMED = [
     (EDIT, {"0.5.7": OTHER}, "no supported release is before 0.5.7"),
-    (
-        EDIT,
-        {"0.5.11": OTHER, "0.5.9": NONE},
-        "it changes in 0.5.11, 0.5.9: these must be supported releases, oldest first, "
-        "and no post-releases",
-    ),
+    (EDIT, {"0.5.11": OTHER, "0.5.9": NONE}, "it changes in 0.5.11, 0.5.9: these must"),
     (EDIT, {"0.5.10.post1": OTHER}, "it changes in 0.5.10.post1: these must be"),
     (NONE, ALWAYS, "it has no edit for any release"),
     (EDIT, {"0.5.9": EDIT}, "two forms, one after the other, are the same"),
     (replace(EDIT, file="srt/new.py"), ALWAYS, "srt/new.py is not in WRITING_ORDER"),
-    (
-        replace(EDIT, file=ANTHROPIC_SERVING),
-        {"0.5.10": NONE},
-        f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}",
-    ),
-    (
-        NONE,
-        {"0.5.9": replace(EDIT, file=OUTPUT_PROCESSOR)},
-        f"SGLang {SUPPORTED_VERSIONS[-1]} has no {OUTPUT_PROCESSOR}",
-    ),
-    (
-        replace(EDIT, file=OUTPUT_PROCESSOR),
-        ALWAYS,
-        f"not all releases have {OUTPUT_PROCESSOR}",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "x = $nothing"),
-        ALWAYS,
-        "a `$` names nothing that is in NAMES: 'nothing'",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "x = '$'"),
-        ALWAYS,
-        "a `$` names nothing that is in NAMES: Inv",
-    ),
+    (FIRST_IN_0_5_9, {"0.5.10": NONE}, f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}"),
+    (NONE, {"0.5.9": GONE}, f"SGLang {SUPPORTED_VERSIONS[-1]} has no {GONE.file}"),
+    (GONE, ALWAYS, f"not all releases have {GONE.file}"),
+    (inserting("x = $no"), ALWAYS, "a `$` names nothing that is in NAMES: 'no'"),
+    (inserting("x = '$'"), ALWAYS, "a `$` names nothing that is in NAMES: Inv"),
 ]
 
 
