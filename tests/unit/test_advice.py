@@ -1,4 +1,4 @@
-"""Each command that a message advises is valid on the command line."""
+"""Commands that messages advise, and suggestions for names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ from agentcore_patches import api, cluster, listing
 from agentcore_patches.command import cli
 from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.options import Asked
-from agentcore_patches.errors import PROGRAM, UnsupportedTarget
+from agentcore_patches.errors import (
+    PROGRAM,
+    UnsupportedTarget,
+    UsageError,
+    refuse_unknown,
+)
 from agentcore_verify import runner
+from tests.unit.running import Run
 
 _ADVISED = re.compile(rf"`{PROGRAM} ([a-z][^`]*)`")
 
@@ -69,15 +75,15 @@ def advised() -> list[str]:
     return [*found]
 
 
+ADVISED = advised()
+
+
 def test_commands_are_found_in_messages() -> None:
-    found = advised()
-    assert {"apply", "revert --force", "apply --unlisted"} <= {*found}
-    assert any(command.startswith("verify --model") for command in found)
-    assert any(command.startswith("status --ray") for command in found)
+    assert {"apply", "revert --force", "apply --unlisted"} <= {*ADVISED}
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: " ".join(target) or "-")
-@pytest.mark.parametrize("command", advised())
+@pytest.mark.parametrize("command", ADVISED)
 def test_an_advised_command_is_valid(
     command: str, target: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,3 +124,67 @@ def test_advised_edits_belong_to_the_named_sglang(
     assert "either --release or --sglang-dir" in capsys.readouterr().err
     with pytest.raises(UnsupportedTarget):
         listing.release_of(sglang_dir=package.parent)
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "expected"),
+    [
+        (
+            "Run `agentcore-patch revert --force`, or `agentcore-patch list`.",
+            {"--sglang-dir": "/x/sglang"},
+            "Run `agentcore-patch revert --force --sglang-dir /x/sglang`, or "
+            "`agentcore-patch list`.",
+        ),
+        (
+            "`agentcore-patch status`",
+            {"--python": "my env/bin/python"},
+            "`agentcore-patch status --python 'my env/bin/python'`",
+        ),
+        (
+            "`agentcore-patch status --ray 10.0.0.1:6379` or `agentcore-patch revert`",
+            {"--ray": "auto", "--sglang-dir": "/x"},
+            "`agentcore-patch status --ray 10.0.0.1:6379 --sglang-dir /x` or "
+            "`agentcore-patch revert --sglang-dir /x`",
+        ),
+    ],
+)
+def test_advised_commands_have_the_users_target(
+    text: str, target: dict[str, str], expected: str
+) -> None:
+    assert with_target(text, target) == expected
+    assert with_target(expected, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("Token_ids", "Did you mean token-ids? "),
+        ("tokenids", "Did you mean token-ids? "),
+        ("nothing", ""),
+    ],
+)
+def test_an_unknown_name_is_refused_with_a_suggestion(given: str, meant: str) -> None:
+    known = ("tito", "token-ids")
+    refuse_unknown(known, known, "patch", "patches")
+
+    with pytest.raises(UsageError) as refused:
+        refuse_unknown(["tito", given], known, "patch", "patches")
+
+    assert str(refused.value) == (
+        f"There is no patch named {given}. {meant}The patches are tito, token-ids."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "patches"),
+    [
+        (["--with", "beta, ", "--with", "all"], ["core", "beta"]),
+        (["--with", "all", "--without", "beta"], ["core"]),
+    ],
+)
+def test_extras_are_selected_by_names(
+    run: Run, options: list[str], patches: list[str]
+) -> None:
+    assert run("apply", *options, "--json").document["patches"] == patches
+    assert run("status", "--json").document["patches"] == patches
+    assert run("status", "--check").code == 0

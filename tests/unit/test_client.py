@@ -40,23 +40,18 @@ class TestEvents:
         events = client.parse_events(iter([b'data: {"a": 1}', b"", b"data: cut"]))
         assert next(events) == {"a": 1}
 
-    def test_need_no_space_after_the_colon(self) -> None:
-        assert list(client.parse_events([b"data:{}", b"", b"data:[DONE]", b""])) == [{}]
-
     def test_may_have_comments_names_and_several_data_lines(self) -> None:
-        lines = [b": hi", b"event: x", b'data: {"a":', b"data: 1}", b"", b""]
+        lines = [b": hi", b"event: x", b'data:{"a":', b"data: 1}", b"", b""]
         assert list(client.parse_events(lines + sse())) == [{"a": 1}]
 
     @pytest.mark.parametrize(
         "lines",
         [
-            pytest.param([], id="nothing"),
-            pytest.param(sse({"a": 1}, done=False), id="no DONE"),
-            pytest.param([b"data: [DONE]"], id="cut within the last event"),
-            pytest.param([b"data: {", b"", *sse()], id="no JSON"),
-            pytest.param([b"data: 3", b"", *sse()], id="no object"),
-            pytest.param([b"data: \xff", b"", *sse()], id="no UTF-8"),
+            sse({"a": 1}, done=False),
+            [b"data: [DONE]"],
+            *([data, b"", *sse()] for data in (b"data: {", b"data: 3", b"data: \xff")),
         ],
+        ids=["no DONE", "cut off", "no JSON", "no object", "no UTF-8"],
     )
     def test_broken_events_are_an_error(self, lines: list[bytes]) -> None:
         with pytest.raises(client.BrokenAnswer):
@@ -108,10 +103,6 @@ class TestStream:
                 chunk({"content": "b"}, index=1),
             )
 
-    def test_without_a_chunk_is_broken(self) -> None:
-        with pytest.raises(client.BrokenAnswer):
-            read()
-
     def test_keeps_error_events(self) -> None:
         error = {"error": {"message": "Too long.", "code": 400}}
         answer = read(chunk({"content": "a"}), error)
@@ -122,9 +113,7 @@ class TestStream:
         "event",
         [
             {},
-            {"choices": None},
             {"choices": [{}]},
-            {"choices": [{"index": 0}]},
             {"choices": [{"index": 0, "delta": None}]},
             {"choices": [{"index": 0, "delta": {}, "token_ids": 3}]},
             {"choices": [{"index": 0, "delta": {}, "logprobs": {}}]},
@@ -137,22 +126,20 @@ class TestStream:
 
 
 class TestResponse:
-    @pytest.mark.parametrize("indices", [(0, 0), (1, 0), (-1, -1), (None, None)])
-    def test_tool_calls_are_a_list_whatever_their_index(
-        self, indices: tuple[int | None, ...]
-    ) -> None:
+    def test_tool_calls_are_a_list_whatever_their_index(self) -> None:
         calls = [
             {"index": index, "id": "c", "function": {"name": name, "arguments": "{}"}}
-            for index, name in zip(indices, "fg", strict=True)
+            for index, name in ((1, "f"), (None, "g"))
         ]
         choice = {"index": 0, "message": {"tool_calls": calls}}
         (completion,) = client.read_response({"choices": [choice]}).completions
         assert [call.name for call in completion.tool_calls] == ["f", "g"]
 
-    @pytest.mark.parametrize("response", [{}, {"choices": []}, {"error": "no"}])
-    def test_of_another_shape_is_broken(self, response: dict[str, Any]) -> None:
-        with pytest.raises(client.BrokenAnswer):
-            client.read_response(response)
+    def test_of_another_shape_is_broken(self) -> None:
+        shapes: tuple[dict[str, Any], ...] = ({"choices": []}, {"error": "no"})
+        for response in shapes:
+            with pytest.raises(client.BrokenAnswer):
+                client.read_response(response)
 
 
 Answers = Callable[..., None]
@@ -191,14 +178,14 @@ class TestOverHttp:
             assert request.get_json(force=True)["stream"] is streams
 
     def test_generates_in_both_modes(
-        self, base_url: str, answers: Answers, httpserver: HTTPServer
+        self, base_url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # It is ignored.
         answers(b'[{"text": "a"}, {"text": "b"}]')
         assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
         answers(b"\n".join(sse({"text": "a"}, {"text": "ab"})))
         events = list(client.generate_stream(base_url, text="a"))
         assert events == [{"text": "a"}, {"text": "ab"}]
-        assert [request.path for request, _ in httpserver.log] == ["/generate"] * 2
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_an_http_error_has_status_and_body(
@@ -209,21 +196,12 @@ class TestOverHttp:
             client.ask(base_url, messages=[], stream=stream)
         assert (caught.value.status, caught.value.body) == (400, "{“no”}")
 
-    @pytest.mark.parametrize("body", [b"", b"oops", b"[]"])
     def test_a_response_must_be_an_object(
-        self, base_url: str, answers: Answers, body: bytes
+        self, base_url: str, answers: Answers
     ) -> None:
-        answers(body)
-        with pytest.raises(client.BrokenAnswer):
-            client.chat(base_url, messages=[])
-
-    def test_a_refused_connection_is_an_error(self) -> None:
+        for body in (b"", b"oops", b"[]"):
+            answers(body)
+            with pytest.raises(client.BrokenAnswer):
+                client.chat(base_url, messages=[])
         with pytest.raises(client.NoAnswer):
             client.chat("http://127.0.0.1:1", messages=[])
-
-    def test_proxy_settings_are_ignored(
-        self, base_url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-        answers(b'{"text": "a"}')
-        assert client.generate(base_url, text="a") == {"text": "a"}

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 
 from agentcore_patches.landing.http import conversations, remembered
 from agentcore_patches.landing.http.remembered import Conversation, Memory
+from tests.unit.small_server import Model
 
 SERVING: Any = SimpleNamespace(reasoning_parser=None)
 
@@ -33,36 +34,16 @@ def said(role: str, content: Any = "", **more: Any) -> Any:
     return Model(**{**fields, **more})
 
 
-class Model(SimpleNamespace):
-    """The parts of a request or message that identify a conversation."""
-
-    def model_dump(self, include: set[str] | None = None) -> dict[str, Any]:
-        wanted = vars(self) if include is None else include
-        return {name: value for name, value in vars(self).items() if name in wanted}
-
-
 def request(*messages: Any, **more: Any) -> Any:
-    fields: dict[str, Any] = {
-        "messages": list(messages),
-        "model": "m",
-        "lora_path": None,
-        "tools": None,
-        "tool_choice": "auto",
-        "chat_template_kwargs": None,
-        "reasoning_effort": None,
-        "extra_key": None,
-        "cache_salt": None,
-    }
-    return Model(**{**fields, **more})
+    absent = ("lora_path", "tools", "chat_template_kwargs", "reasoning_effort")
+    fields = dict.fromkeys((*absent, "extra_key", "cache_salt"))
+    asked = {"messages": [*messages], "model": "m", "tool_choice": "auto"}
+    return Model(**{**fields, **asked, **more})
 
 
-def key(conversation: Conversation) -> bytes:
-    return conversation.parts[-1].digest
-
-
-def known(*messages: Any, client: str = "a", **more: Any) -> bytes | None:
-    found = conversations.find(SERVING, request(*messages, **more), client)[0]
-    return None if found is None else key(found)
+def known(*messages: Any) -> bytes | None:
+    found = conversations.find(SERVING, request(*messages), "a")[0]
+    return None if found is None else found.parts[-1].digest
 
 
 def answered(*messages: Any, **more: Any) -> Conversation:
@@ -80,8 +61,14 @@ def why_missed(memory: Memory, *messages: Any, client: str = "a", **more: Any) -
     return memory.explain(found)
 
 
+def calling(name: str, arguments: Any, call_id: str = "a") -> Any:
+    """Return an answer with a tool call."""
+    called = [call(name, arguments, call_id)]
+    return said("assistant", "yes", tool_calls=called)
+
+
 USER = said("user", "hi")
-ANSWER = said("assistant", "yes", tool_calls=[call("f", '{"a": 1, "b": 2.5}')])
+ANSWER = calling("f", '{"a": 1, "b": 2.5}')
 RESULT = said("tool", "42", tool_call_id="a")
 NEXT = said("user", "and?")
 
@@ -89,19 +76,14 @@ NEXT = said("user", "and?")
 @pytest.mark.parametrize(
     "answer",
     [
-        said("assistant", "yes", tool_calls=[call("f", '{"b":2.5,"a":1.0}', "z")]),
-        said("assistant", "yes", tool_calls=[call("f", {"a": 1, "b": 2.5})]),
+        calling("f", '{"b":2.5,"a":1.0}', "z"),
+        calling("f", {"a": 1, "b": 2.5}),
         said("assistant", "yes", tool_calls=ANSWER.tool_calls, reasoning_content="hm"),
         said("assistant", [SimpleNamespace(text="yes")], tool_calls=ANSWER.tool_calls),
     ],
 )
 def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
     assert known(USER, answer) == known(USER, ANSWER)
-
-
-def made(*calls: Any) -> Any:
-    """Return the answer with other tool calls."""
-    return said("assistant", "yes", tool_calls=[*calls])
 
 
 TOOL = SimpleNamespace(
@@ -117,6 +99,8 @@ def test_reasoning_alone_before_an_answer_does_not_count() -> None:
     assert known(USER, reasoning, NEXT) not in (None, known(USER, NEXT))
     assert known(USER, reasoning, NEXT, ANSWER) != known(USER, NEXT, ANSWER)
     assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
+    twice = said("assistant", "yes", tool_calls=ANSWER.tool_calls * 2)
+    assert known(USER, twice) != known(USER, ANSWER)
 
 
 def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
@@ -140,11 +124,8 @@ def test_a_message_cannot_imitate_another_conversation() -> None:
     assert known(said("user", inner), ANSWER) != known(USER, ANSWER)
 
 
+MEGABYTES = conversations.VARIABLE
 HEADER = "x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; cch="
-
-
-def system(text: Any, role: str = "system") -> Any:
-    return said(role, text)
 
 
 def text_part(text: str) -> Any:
@@ -152,72 +133,46 @@ def text_part(text: str) -> Any:
     return SimpleNamespace(**part, model_dump=lambda: dict(part))
 
 
-@pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "are_equal"),
     [
-        (f"{HEADER}74943;\nYou code.", f"{HEADER}00001; more\nYou code."),
-        (f"{HEADER}74943;\nYou code.", "You code."),
-        (f"You code.\n{HEADER}1;", f"You code.\n{HEADER}2;"),
-        ([text_part(f"{HEADER}1;"), text_part("You code.")], "You code."),
+        (f"{HEADER}74943;\nYou code.", f"{HEADER}00001; more\nYou code.", True),
+        (f"{HEADER}74943;\nYou code.", "You code.", True),
+        (f"You code.\n{HEADER}1;", f"You code.\n{HEADER}2;", True),
+        ([text_part(f"{HEADER}1;"), text_part("You code.")], "You code.", True),
+        # What follows the header counts.
+        (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write.", False),
+        # In the middle of a line, it is not Claude Code's header.
+        (f"Send {HEADER}1;", f"Send {HEADER}2;", False),
+        ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2", False),
     ],
 )
 def test_the_header_of_claude_code_does_not_count(
-    one: Any, other: Any, role: str
+    one: Any, other: Any, are_equal: bool
 ) -> None:
-    assert known(system(one, role), USER, ANSWER) == known(
-        system(other, role), USER, ANSWER
-    )
-    # Nor in later system messages, which some clients send.
-    assert known(USER, ANSWER, system(one, role), ANSWER) == known(
-        USER, ANSWER, system(other, role), ANSWER
-    )
+    for role in ("system", "developer"):
+        first, second = said(role, one), said(role, other)
+        assert (known(first, USER, ANSWER) == known(second, USER, ANSWER)) is are_equal
+        # Some clients send later system messages.
+        later = (known(USER, ANSWER, sent, ANSWER) for sent in (first, second))
+        assert (next(later) == next(later)) is are_equal
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        # What follows the header counts.
-        (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write."),
-        # In the middle of a line, it is not Claude Code's header.
-        (f"Send {HEADER}1;", f"Send {HEADER}2;"),
-        ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2"),
-    ],
-)
-def test_all_other_system_text_counts(one: str, other: str) -> None:
-    assert known(system(one), USER, ANSWER) != known(system(other), USER, ANSWER)
-
-
-@pytest.fixture
-def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server reads its variables only once; each test reads them again."""
-    conversations.ignored_patterns.cache_clear()
-    yield
-    monkeypatch.undo()
-    conversations.ignored_patterns.cache_clear()
-
-
-@pytest.mark.usefixtures("_fresh")
 @pytest.mark.parametrize(
     ("variable", "value", "arguments", "said"),
     [
         (conversations.IGNORE, "ok\n(open", {}, "not a regular expression: missing"),
         (conversations.IGNORE, ".*", {}, "'.\\*', which also matches an empty text"),
         (
-            conversations.VARIABLE,
+            MEGABYTES,
             "64",
             {"disaggregation_mode": "decode"},
-            "with --disaggregation-mode decode",
+            "disaggregation-mode decode",
         ),
-        (
-            conversations.VARIABLE,
-            "64",
-            {"tokenizer_worker_num": 2},
-            "with --tokenizer-worker-num 2",
-        ),
+        (MEGABYTES, "64", {"tokenizer_worker_num": 2}, "--tokenizer-worker-num 2"),
         *(
-            (conversations.VARIABLE, value, {}, "whole number of megabytes")
-            for value in ("-1", "1.5", "64MB", "²")
+            (MEGABYTES, bad, {}, "whole number of")
+            for bad in ("-1", "1.5", "64MB", "²")
         ),
     ],
 )
@@ -225,12 +180,15 @@ def test_a_bad_variable_fails_at_start(
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
     value: str,
-    arguments: dict[str, Any],
+    arguments: Any,
     said: str,
 ) -> None:
     server: Any = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
     conversations.check_server(server)
-    conversations.ignored_patterns.cache_clear()
+    # A server reads its variables only once.
+    monkeypatch.setattr(
+        conversations, "ignored_patterns", conversations.ignored_patterns.__wrapped__
+    )
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=said):
         conversations.check_server(server)
@@ -255,7 +213,7 @@ CLIENT = remembered._PART_BYTES
 
 
 def test_the_least_recently_used_are_evicted() -> None:
-    token_ids = list(range(1000))
+    token_ids = [*range(1000)]
     memory = Memory(3 * (4000 + OVERHEAD) + CLIENT)
     for number in (1, 2, 3):
         memory.put(numbered(number), token_ids)
@@ -265,6 +223,9 @@ def test_the_least_recently_used_are_evicted() -> None:
     assert memory.explain(numbered(2)) == "message 0"
     assert len(memory) == 3
     assert memory.n_bytes == memory.max_bytes
+    # One that is too large evicts nothing.
+    memory.put(numbered(5), [1] * 10_000)
+    assert len(memory) == 3 and memory.get(numbered(5)) is None
 
 
 def test_a_memory_counts_the_bytes_that_it_uses() -> None:
@@ -306,15 +267,10 @@ def test_a_memory_never_exceeds_its_limit() -> None:
     assert not memory._nodes
 
 
-SYSTEM = system("You code.")
+SYSTEM = said("system", "You code.")
 
 
-@pytest.fixture
-def memory_of_two() -> Memory:
-    memory = Memory(1_000_000)
-    memory.put(answered(SYSTEM, USER, ANSWER), [1])
-    memory.put(answered(SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok")), [2])
-    return memory
+WRONG_RESULT = said("tool", "42", tool_call_id="z")
 
 
 @pytest.mark.parametrize(
@@ -326,47 +282,32 @@ def memory_of_two() -> Memory:
         ([SYSTEM, USER, ANSWER, NEXT], {"tool_choice": "required"}, "tools"),
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
-        ([system("You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
-        ([system("You."), said("user", "ho"), ANSWER, NEXT], {}, "message 1"),
+        ([said("system", "You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
+        ([said("system", "You."), said("user", "ho"), ANSWER], {}, "message 1"),
         ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
         ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2"),
-        *(
-            (
-                [SYSTEM, USER, said("assistant", "yes", tool_calls=calls)],
-                {},
-                "message 2",
-            )
-            for calls in (
-                [call("g", '{"a": 1, "b": 2.5}')],
-                [call("f", '{"a": true, "b": 2.5}')],
-                ANSWER.tool_calls * 2,
-            )
-        ),
-        (
-            [SYSTEM, USER, ANSWER, said("tool", "42", tool_call_id="z"), ANSWER],
-            {},
-            "message 3",
-        ),
+        ([SYSTEM, USER, calling("g", '{"a": 1, "b": 2.5}')], {}, "message 2"),
+        ([SYSTEM, USER, calling("f", '{"a": true, "b": 2.5}')], {}, "message 2"),
+        ([SYSTEM, USER, ANSWER, WRONG_RESULT, ANSWER], {}, "message 3"),
         # Another client hears nothing of these conversations.
         ([SYSTEM, USER, ANSWER, NEXT], {"client": "b"}, "unknown"),
         ([SYSTEM, USER, said("assistant", "no")], {"client": "b"}, "unknown"),
     ],
 )
 def test_a_miss_reports_the_difference(
-    memory_of_two: Memory, messages: list[Any], more: dict[str, Any], why: str
+    messages: list[Any], more: dict[str, Any], why: str
 ) -> None:
-    assert why_missed(memory_of_two, *messages, **more) == why
+    memory = Memory(1_000_000)
+    memory.put(answered(SYSTEM, USER, ANSWER), [1])
+    memory.put(answered(SYSTEM, USER, ANSWER, RESULT, said("assistant", "ok")), [2])
+    assert why_missed(memory, *messages, **more) == why
 
 
-def test_a_history_without_a_remembered_answer_is_unknown() -> None:
+def test_only_remembered_answers_of_one_conversation_explain_a_miss() -> None:
     memory = Memory(50_000)
     memory.put(answered(USER, ANSWER, NEXT, said("assistant", "ok")), [1])
     assert why_missed(memory, USER, ANSWER, NEXT) == "unknown"
-
-
-def test_what_other_conversations_have_does_not_hide_a_difference() -> None:
-    memory = Memory(50_000)
     for effort in ("low", "high"):
         memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
     user = said("user", "low")
@@ -399,43 +340,22 @@ def test_threads_share_a_memory() -> None:
     assert memory.n_bytes == len(memory) * (OVERHEAD + 4) + CLIENT <= memory.max_bytes
 
 
-def test_a_conversation_that_is_too_large_evicts_nothing() -> None:
-    memory = Memory(5000)
-    memory.put(numbered(1), [1, 2])
-    memory.put(numbered(2), [1] * 5000)
-    assert tokens(memory, numbered(1)) == [1, 2]
-    assert memory.get(numbered(2)) is None
-
-
 def test_assistant_messages_that_the_template_wrote_must_be_sent_again() -> None:
     """A client could hide text there that another client never sent."""
-
-    def turn(first: Any, *later: Any) -> tuple[Conversation, Conversation]:
-        messages = (USER, first, NEXT, *later)
-        found, whole, _ = conversations.find(SERVING, request(*messages), "a")
-        assert found is not None
-        return found, whole
 
     hidden = said("assistant", "yes", reasoning_content="obey")
     done = said("assistant", "done")
     memory = Memory(50_000)
-    _, whole = turn(hidden)
-    memory.put(conversations.with_answer(whole, done, None), [1])
-    found, _ = turn(hidden, said("assistant", "done", reasoning_content="x"))
-    assert tokens(memory, found) == [1]
-    for other in (said("assistant", "yes"), said("assistant", "yes", name="x")):
-        found, _ = turn(other, done)
-        assert memory.get(found) is None
-        assert memory.explain(found) == "ambiguous"
+    memory.put(answered(USER, hidden, NEXT, done), [1])
     # An answer of this server may be sent back without its reasoning.
-    _, whole, _ = conversations.find(SERVING, request(USER), "b")
-    memory.put(conversations.with_answer(whole, done, None), [2])
-    for answer in (hidden, said("assistant", "yes")):
-        kept = answer.reasoning_content if answer is hidden else None
-        back = said("assistant", "done", reasoning_content=kept)
-        sent = request(USER, back, NEXT)
-        found_, _, _ = conversations.find(SERVING, sent, "b")
-        assert found_ is not None and tokens(memory, found_) == [2]
+    for reasoning in (None, "x"):
+        back = said("assistant", "done", reasoning_content=reasoning)
+        found, _, _ = conversations.find(
+            SERVING, request(USER, hidden, NEXT, back), "a"
+        )
+        assert found is not None and tokens(memory, found) == [1]
+    for other in (said("assistant", "yes"), said("assistant", "yes", name="x")):
+        assert why_missed(memory, USER, other, NEXT, done) == "ambiguous"
 
 
 def test_misses_are_logged_periodically(

@@ -22,16 +22,10 @@ def forgotten() -> Iterator[None]:
     defaults.values.cache_clear()
 
 
-def named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("AGENTCORE_DEFAULTS", text)
-
-
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("", {}),
         (" , ", {}),
-        ("return_token_ids", {"return_token_ids": True}),
         (
             " return_token_ids ,return_meta_info = False,",
             {"return_token_ids": True, "return_meta_info": False},
@@ -42,7 +36,7 @@ def named(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_names_are_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch, text: str, values: dict[str, bool]
 ) -> None:
-    named(monkeypatch, text)
+    monkeypatch.setenv("AGENTCORE_DEFAULTS", text)
     assert defaults.values() == values
 
 
@@ -57,7 +51,7 @@ def test_names_are_separated_by_commas(
 def test_a_bad_variable_fails_at_start(
     monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    named(monkeypatch, text)
+    monkeypatch.setenv("AGENTCORE_DEFAULTS", text)
     arguments: Any = SimpleNamespace(tokenizer_worker_num=1)
     with pytest.raises(ValueError, match=f"AGENTCORE_DEFAULTS .*{said}"):
         server.check_environment(arguments)
@@ -67,7 +61,7 @@ def test_a_bad_variable_fails_at_start(
 def test_a_session_is_not_asked_for_its_prompt(
     monkeypatch: pytest.MonkeyPatch, session: object, is_filled: bool | None
 ) -> None:
-    named(monkeypatch, "return_prompt_token_ids")
+    monkeypatch.setenv("AGENTCORE_DEFAULTS", "return_prompt_token_ids")
     obj: Any = SimpleNamespace(return_prompt_token_ids=None, session_params=session)
     defaults.fill_native(obj)
     assert obj.return_prompt_token_ids is is_filled
@@ -77,10 +71,8 @@ def test_a_session_is_not_asked_for_its_prompt(
     "version",
     [
         *SUPPORTED_VERSIONS,
-        *("0.5.9+cu130", "0.5.15.post1+local.2", "0.5.10.dev0+g1a2b3c4.d20260301"),
-        *("0.5.9.post1.dev0+g1a2b3c4.d20260301", "0.5.10.post2.dev0+gab.d20260301"),
-        *("0.5.10.dev0+g1a2b3c4", "0.5.10.dev3+g1a2b3c4.d20260301", "0.5.99"),
-        *("0.0.0.dev0", "unknown", ""),
+        *("0.5.9+cu130", "0.5.10.dev0+g1a2b3c4.d20260301", "0.5.10.dev0+g1a2b3c4"),
+        *("0.5.9.post1.dev0+g1a2b3c4.d20260301", "0.5.99", "0.0.0.dev0", "unknown", ""),
     ],
 )
 def test_a_server_lists_the_releases_that_the_command_lists(version: str) -> None:

@@ -38,16 +38,10 @@ class Manager:
 
     def finish(self, is_incremental: bool, reason: Any = None) -> dict[str, Any]:
         """Abort the request; return its answer."""
-        logprobs = [(-0.5, 1, None), (-0.5, 2, None), (-0.5, 3, None)]
-        out = {
-            "text": "abc",
-            "output_ids": [3],
-            "meta_info": {
-                "id": "x",
-                "output_token_logprobs": logprobs,
-                "finish_reason": {"type": "abort"},
-            },
-        }
+        logprobs = [(-0.5, token_id, None) for token_id in (1, 2, 3)]
+        meta_info: dict[str, Any] = {"id": "x", "output_token_logprobs": logprobs}
+        meta_info["finish_reason"] = {"type": "abort"}
+        out = {"text": "abc", "output_ids": [3], "meta_info": meta_info}
         abort: Any = SimpleNamespace(rid="x", finished_reason=reason)
         manager: Any = self
 
@@ -67,20 +61,25 @@ def test_an_aborted_answer_is_complete_and_its_request_is_dropped() -> None:
     assert out["output_ids"] == [1, 2, 3]
     assert out["output_ids"] is not manager.state.output_ids
     assert meta_info["mirror"] == [4, 5, 6]
-    assert (
-        meta_info["mirror"] is not manager.state.customized_info_accumulated["mirror"]
-    )
+    accumulated = manager.state.customized_info_accumulated
+    assert meta_info["mirror"] is not accumulated["mirror"]
     assert len(meta_info["output_token_logprobs"]) == 3
     assert (meta_info["prompt_tokens"], meta_info["weight_version"]) == (7, "v0")
     assert meta_info["weight_versions"] == [{"version": "v0", "start": 0, "end": 3}]
 
 
-def test_an_aborted_answer_without_tokens_has_the_version_of_the_server() -> None:
+def test_an_aborted_answer_lacks_what_is_unknown_or_internal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "REPORTED_INFO", "customized_info_reported_keys")
     manager = Manager()
-    del manager.state.weight_versions
+    manager.state.customized_info_reported_keys = {"entropy"}
+    del manager.state.weight_versions, manager.state.obj.prefilled
     meta_info = manager.finish(is_incremental=False)["meta_info"]
-    assert meta_info["weight_version"] == "v1"
+    assert meta_info["weight_version"] == "v1"  # The server's.
     assert meta_info["weight_versions"] == []
+    assert meta_info["prompt_tokens"] == 0
+    assert "mirror" not in meta_info
 
 
 @pytest.mark.parametrize(
@@ -96,21 +95,6 @@ def test_the_last_incremental_chunk_repeats_nothing(
     assert out["text"] == ("" if text_is_new else "abc")
     n_logprobs = len(out["meta_info"]["output_token_logprobs"])
     assert n_logprobs == (0 if logprobs_are_new else 3)
-
-
-def test_internal_values_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(release, "REPORTED_INFO", "customized_info_reported_keys")
-    manager = Manager()
-    manager.state.customized_info_reported_keys = {"entropy"}
-    assert "mirror" not in manager.finish(is_incremental=False)["meta_info"]
-
-
-def test_an_uncounted_prompt_has_no_tokens() -> None:
-    manager = Manager()
-    del manager.state.obj.prefilled
-    assert manager.finish(is_incremental=False)["meta_info"]["prompt_tokens"] == 0
 
 
 @pytest.mark.parametrize(
@@ -135,33 +119,22 @@ def test_an_adapter_is_released_once(
     assert manager.released == released
 
 
-def content(finish_reason: dict[str, Any] | None) -> dict[str, Any]:
-    return {"meta_info": {"finish_reason": finish_reason}}
-
-
-def test_a_rejection_is_raised_with_its_message() -> None:
-    reason = {
+def test_only_a_rejection_is_raised() -> None:
+    for reason in (
+        None,
+        {"type": "stop", "matched": 2},
+        {"type": "abort", "message": "Aborted", "status_code": None},
+        {"type": "abort", "message": "Abort in waiting queue"},
+        {"type": "abort", "message": "late", "status_code": 503},
+    ):
+        raise_refusal({"meta_info": {"finish_reason": reason}})
+    bad = {
         "type": "abort",
         "message": "too long",
         "status_code": HTTPStatus.BAD_REQUEST,
     }
     with pytest.raises(ValueError, match="too long"):
-        raise_refusal(content(reason))
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        None,
-        {"type": "stop", "matched": 2},
-        {"type": "length", "length": 3},
-        {"type": "abort", "message": "Aborted", "status_code": None},
-        {"type": "abort", "message": "Abort in waiting queue"},
-        {"type": "abort", "message": "late", "status_code": 503},
-    ],
-)
-def test_every_other_chunk_is_passed_on(reason: dict[str, Any] | None) -> None:
-    raise_refusal(content(reason))
+        raise_refusal({"meta_info": {"finish_reason": bad}})
 
 
 class Batch:
@@ -183,9 +156,8 @@ class Batch:
 def test_batches_are_merged_whichever_is_empty(
     running: tuple[str, ...], last: tuple[str, ...]
 ) -> None:
-    scheduler: Any = SimpleNamespace(
-        running_batch=Batch(*running), last_batch=Batch(*last)
-    )
+    batches = {"running_batch": Batch(*running), "last_batch": Batch(*last)}
+    scheduler: Any = SimpleNamespace(**batches)
     merge_last_batch(scheduler)
     assert scheduler.running_batch.reqs == [*running, *last]
 
@@ -195,7 +167,6 @@ def test_batches_are_merged_whichever_is_empty(
     [
         (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
         (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
-        (SimpleNamespace(http_worker_ipc=None), None, None),
         (None, None, None),
     ],
 )

@@ -45,16 +45,11 @@ def hook(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Hook:
 
 HOLDS = [
     (EDIT, ALWAYS, "0.5.9", EDIT),
-    (NONE, {"0.5.9": EDIT}, "0.5.9", EDIT),
     (NONE, {"0.5.10": EDIT}, "0.5.9", None),
-    (EDIT, {"0.5.10": NONE}, "0.5.9", EDIT),
     (EDIT, {"0.5.10": NONE}, "0.5.10", None),
-    (NONE, {"0.5.9": EDIT, "0.5.10": OTHER}, "0.5.9", EDIT),
     (NONE, {"0.5.9": EDIT, "0.5.10": OTHER}, "0.5.10.post1", OTHER),
     (EDIT, {"0.5.13": NONE}, "0.5.12.post1", EDIT),
-    (NONE, {"0.5.13": EDIT}, "0.5.12.post1", None),
     (NONE, {"0.5.12": EDIT}, "0.5.12.post1", EDIT),
-    (EDIT, {"0.5.9": NONE, "0.5.23": OTHER}, "0.5.23", OTHER),
 ]
 
 
@@ -120,6 +115,8 @@ def test_an_edit_is_made_in_each_of_several_scopes(
 ) -> None:
     names = {"other": ByRelease("Other", {"0.5.13": "Another"})}
     monkeypatch.setattr(releases, "NAMES", names)
+    with pytest.raises(InvalidEdit, match="the scope `A b` is not a dotted name"):
+        Hook("a/b", "because", EDIT, also=("A b",)).check()
     chosen = Hook("a/b", "because", EDIT, also=("$other", "A.Third"))
     chosen.check()
     scopes = [edit.scope for edit in chosen.edits("0.5.13")]
@@ -132,65 +129,26 @@ def test_a_file_that_is_only_checked_is_not_written() -> None:
     hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 
+FIRST_IN_0_5_9 = replace(EDIT, file=ANTHROPIC_SERVING)
+GONE = replace(EDIT, file=OUTPUT_PROCESSOR)
+
+
+def inserting(code: str) -> Insert:
+    return Insert(SERVING_CHAT, "f", code)
+
+
 MALFORMED = [
-    (
-        EDIT,
-        {"0.5.8": OTHER},
-        "no supported release is before 0.5.8, so what 0.5.8 replaces is unused",
-    ),
     (EDIT, {"0.5.7": OTHER}, "no supported release is before 0.5.7"),
-    (
-        EDIT,
-        {"0.5.11": OTHER, "0.5.9": NONE},
-        "it changes in 0.5.11, 0.5.9: these must be supported releases, oldest first, "
-        "and no post-releases",
-    ),
-    (EDIT, {"soon": OTHER}, "it changes in soon: these must be"),
+    (EDIT, {"0.5.11": OTHER, "0.5.9": NONE}, "it changes in 0.5.11, 0.5.9: these must"),
     (EDIT, {"0.5.10.post1": OTHER}, "it changes in 0.5.10.post1: these must be"),
     (NONE, ALWAYS, "it has no edit for any release"),
-    (NONE, {"0.5.9": absent("nor this")}, "it has no edit for any release"),
     (EDIT, {"0.5.9": EDIT}, "two forms, one after the other, are the same"),
     (replace(EDIT, file="srt/new.py"), ALWAYS, "srt/new.py is not in WRITING_ORDER"),
-    (
-        replace(EDIT, file=ANTHROPIC_SERVING),
-        {"0.5.10": NONE},
-        f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}",
-    ),
-    (
-        NONE,
-        {"0.5.9": replace(EDIT, file=OUTPUT_PROCESSOR)},
-        f"SGLang {SUPPORTED_VERSIONS[-1]} has no {OUTPUT_PROCESSOR}",
-    ),
-    (
-        replace(EDIT, file=OUTPUT_PROCESSOR),
-        ALWAYS,
-        f"not all releases have {OUTPUT_PROCESSOR}",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "x = $nothing"),
-        ALWAYS,
-        "a `$` names nothing that is in NAMES: 'nothing'",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "g(${X})", after="x = ${X}"),
-        ALWAYS,
-        "a `$` names nothing",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "g($Y)", after="x = $X"),
-        ALWAYS,
-        "`$Y` of the new code is not captured by a shape",
-    ),
-    (
-        Insert(SERVING_CHAT, "f", "x = '$'"),
-        ALWAYS,
-        "a `$` names nothing that is in NAMES: Inv",
-    ),
-    (
-        EDIT,
-        {"0.5.9": replace(EDIT, scope="A b")},
-        "the scope `A b` is not a dotted name",
-    ),
+    (FIRST_IN_0_5_9, {"0.5.10": NONE}, f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}"),
+    (NONE, {"0.5.9": GONE}, f"SGLang {SUPPORTED_VERSIONS[-1]} has no {GONE.file}"),
+    (GONE, ALWAYS, f"not all releases have {GONE.file}"),
+    (inserting("x = $no"), ALWAYS, "a `$` names nothing that is in NAMES: 'no'"),
+    (inserting("x = '$'"), ALWAYS, "a `$` names nothing that is in NAMES: Inv"),
 ]
 
 
@@ -199,11 +157,6 @@ def test_a_malformed_hook_is_reported(form: Form, since: Since, words: str) -> N
     with pytest.raises(InvalidEdit) as refused:
         hook(form, since).check()
     assert str(refused.value).startswith(words)
-
-
-def test_each_scope_is_checked() -> None:
-    with pytest.raises(InvalidEdit, match="the scope `A b` is not a dotted name"):
-        Hook("a/b", "because", EDIT, also=("A b",)).check()
 
 
 def module(doc: str | None = "what it gives", **names: Any) -> ModuleType:
@@ -225,27 +178,9 @@ def test_a_module_describes_its_patch() -> None:
     ("written", "words"),
     [
         (module(None), "The patch `x` has no docstring"),
-        (module(" "), "The patch `x` has no docstring"),
         (module(HOOKS=None), "The patch `x` must have HOOKS, a tuple of Hook"),
-        (module(HOOKS={"0.5.9": (HOOK,)}), "must have HOOKS, a tuple of Hook"),
-        (module(HOOKS=("b: int",)), "must have HOOKS, a tuple of Hook"),
         (module(HOOKS=(EDIT,)), "must have HOOKS, a tuple of Hook"),
-        (module(RESPONSE_FIELDS=None), "must have RESPONSE_FIELDS, a tuple of str"),
         (module(RESPONSE_FIELDS="b"), "must have RESPONSE_FIELDS, a tuple of str"),
-        (
-            module(HOOKS=(hook(replace(EDIT, file="srt/new.py")),)),
-            "a hook that is written wrongly: a/b: srt/new.py is not in WRITING_ORDER",
-        ),
-        (
-            module(
-                HOOKS=(
-                    HOOK,
-                    hook(replace(EDIT, declarations="b = 0"), ALWAYS, "c/d"),
-                )
-            ),
-            "The patch `x` has a hook that is written wrongly: c/d: `b = 0` does not "
-            "declare fields.",
-        ),
         (
             module(HOOKS=(hook(NONE, ALWAYS, "a/a"), hook(EDIT, {"0.5.7": OTHER}))),
             "a hook that is written wrongly: a/a: it has no edit for any release; "

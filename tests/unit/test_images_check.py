@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +16,6 @@ PROMPT = [5, 90, 90, 6]
 SAID = [7, 8]
 
 
-class Info:
-    def __init__(self, takes_images: bool) -> None:
-        self.takes_images = takes_images
-
-    def json(self) -> Json:
-        return {"has_image_understanding": self.takes_images}
-
-
 class Model(Subject):
     """A model that answers the same to every image."""
 
@@ -32,7 +25,9 @@ class Model(Subject):
 
     def get(self, path: str, timeout: float = 30) -> Any:
         assert path == "/model_info"
-        return Info(self.takes_images)
+        return SimpleNamespace(
+            json=lambda: {"has_image_understanding": self.takes_images}
+        )
 
     def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
         [message] = body["messages"]
@@ -49,16 +44,11 @@ class Model(Subject):
             "logprobs": {"content": [logprob] * n_logprobs},
         }
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(SAID)}
-        common = {"prompt_token_ids": prompt, "usage": usage, "model": "m"}
-        if body.get("stream"):
-            delta = {"role": "assistant", "content": "aa"}
-            kind = "chat.completion.chunk"
-            event = {**common, "object": kind, "choices": [{**choice, "delta": delta}]}
-            return Exchange(where, body, read_events([event]))
         said = {"role": "assistant", "content": "aa"}
-        whole = {**common, "object": "chat.completion"}
-        choices = [{**choice, "message": said}]
-        return Exchange(where, body, read_response({**whole, "choices": choices}))
+        choices = [{**choice, "delta": said, "message": said}]
+        answer = {"prompt_token_ids": prompt, "usage": usage, "choices": choices}
+        read = read_events([answer]) if body.get("stream") else read_response(answer)
+        return Exchange(where, body, read)
 
 
 def model(**values: Any) -> Model:

@@ -107,7 +107,6 @@ def test_a_character_that_sglang_repeats_is_not_a_failure() -> None:
     [
         (0, said('ty": "', 'ty": ')),
         (1, said("東", "\ufffd")),
-        (1, said("東東", "東\ufffd")),
         (2, said("東世", "界")),
         (2, said('"世', "世")),
     ],
@@ -149,7 +148,6 @@ def test_is_in_order_compares_positions() -> None:
     ("one", "other", "rows"),
     [
         ("abcdefg", "abcefg", {3: ("d", "")}),
-        ("abcdefg", "abcddefg", {4: ("", "d")}),
         ("abcdefg", "abcxefg", {3: ("d", "x")}),
         ("abcdefg", "abc", {3: ("d", ""), 4: ("e", ""), 5: ("f", ""), 6: ("g", "")}),
     ],
@@ -159,11 +157,10 @@ def test_sequences_are_aligned_where_they_differ(
 ) -> None:
     shown = SUBJECT.id_difference("one", ids(one), "other", ids(other)).rows
     apart = {row.position: (row.left, row.right) for row in shown if not row.same}
-    expected = {
+    assert apart == {
         position: tuple(letter and f"{ord(letter)} '{letter}'" for letter in pair)
         for position, pair in rows.items()
     }
-    assert apart == expected
 
 
 def test_without_decoding_only_ids_and_counts_are_checked() -> None:
@@ -184,9 +181,6 @@ def test_only_the_surroundings_of_a_difference_are_shown() -> None:
     positions = [row.position for row in shown.rows]
     assert 500 in positions
     assert len(positions) < 12 and min(positions) > 490
-
-
-def test_only_the_surroundings_of_a_text_difference_are_shown() -> None:
     [row] = text_difference("one", "x" * 99 + "abc", "other", "x" * 99 + "c").rows
     assert row.position == 87
     assert row.left.endswith("abc'") and row.right.endswith("xc'")
@@ -209,14 +203,12 @@ def test_concurrent_answers_come_back_in_order() -> None:
         barrier.wait(timeout=10)  # All callers must arrive, or none passes.
         if number in (3, 5):
             raise Failed(f"number {number}")
-        return number * number
+        return number
 
     with pytest.raises(Failed, match="number 3"):
         in_parallel(ask, range(8))
     barrier.reset()
-    assert in_parallel(lambda number: number * number, range(8)) == [
-        *(0, 1, 4, 9, 16, 25, 36, 49)
-    ]
+    assert in_parallel(lambda number: -number, range(8)) == [*range(0, -8, -1)]
 
 
 def test_an_error_waits_for_the_other_threads_but_an_interrupt_does_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -31,16 +31,8 @@ from tests.unit.small_sglang import kill_apply
         ([["apply"]], ["revert"], RevertResult),
         ([], ["revert"], RevertResult),
         ([], ["list"], PatchList),
-        ([], ["apply", "--no-such-option"], Error),
-        ([], ["apply", "--with", "nothing"], Error),
-        ([], ["apply", "--lock-timeout", "soon"], Error),
-        ([], ["no-such-command"], Error),
-        ([], ["--no-such-option"], Error),
         ([], ["list", "too", "much"], Error),
         ([], ["apply", "--ray", "local"], Error),
-        ([], ["status", "--ray", "127.0.0.1:1"], Error),
-        ([], ["apply", "--ray", "auto", "--diff"], Error),
-        ([], ["verify", "--no-such-option"], Error),
         ([], ["verify"], Error),
         ([], ["audit"], Error),
         ([], ["audit", "/no/such/file"], Error),
@@ -72,9 +64,10 @@ def test_documents_of_recovered_and_unrecorded_installs(
         assert mismatches(pending, described) == []
         assert pending["pending"] and not pending.get("recovered")
 
-    recovered = run("apply", "--json").document
-    assert mismatches(recovered, ApplyResult) == []
-    assert recovered["recovered"]
+    ran = run("apply", "--json")
+    assert mismatches(ran.document, ApplyResult) == []
+    assert ran.document["recovered"] == "undid an interrupted apply of core"
+    assert ran.err == f"agentcore-patch: {ran.document['recovered']}\n"
     for file in (package / ".agentcore-patch").rglob("*.json"):
         file.unlink()
     unrecorded = run("status", "--json").document
@@ -87,7 +80,6 @@ def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:
     before = api.status(sglang_dir=package)
     applied = api.apply(sglang_dir=package, diff=True)
     after = api.status(sglang_dir=package)
-
     done = NodeResult(node, before, applied, after, None)
     seen = NodeResult(node, status=after)
     failed = NodeResult(node, error="It is gone.")
@@ -111,18 +103,3 @@ def test_json_among_server_options_does_not_select_json_output(run: Run) -> None
 
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: No such option")
-
-
-def test_a_document_names_its_sglang(run: Run, package: Path) -> None:
-    assert run("apply", "--json").document["sglang"] == {
-        "path": str(package),
-        "version": "0.5.9",
-        "release": "0.5.9",
-        "found": "given by --sglang-dir",
-        "editable": False,
-    }
-
-
-def test_the_types_of_the_functions_can_be_resolved() -> None:
-    for function in (api.apply, api.status, api.revert, api.apply_patch):
-        assert "return" in get_type_hints(function)

@@ -19,48 +19,43 @@ safetensors_torch = pytest.importorskip("safetensors.torch")
 Load = Callable[[dict[str, Any], Iterable[tuple[str, Any]]], None]
 
 
-def copy(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    for name, tensor in weights:
-        if name in parameters and tensor.shape == parameters[name].shape:
-            parameters[name].data.copy_(tensor)
+def each(use: Callable[[dict[str, Any], str, Any], object]) -> Load:
+    """Return a loader that uses each tensor of a parameter."""
 
+    def load(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
+        for name, tensor in weights:
+            if name in parameters:
+                use(parameters, name, tensor)
 
-def set_rows(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    for name, tensor in weights:
-        if name in parameters:
-            parameters[name].data[0] = tensor[0]
+    return load
 
 
 def fuse(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    kept = {name: tensor for name, tensor in weights if name in parameters}
-    torch.cat([*kept.values()])
+    torch.cat([tensor for name, tensor in weights if name in parameters])
 
 
-def in_threads(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        for name, tensor in weights:
-            if name in parameters:
-                pool.submit(parameters[name].data.copy_, tensor).result()
+def in_a_thread(parameters: dict[str, Any], name: str, tensor: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(parameters[name].data.copy_, tensor).result()
 
 
-def keep(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    for name, tensor in weights:
-        if name in parameters:
-            parameters[name] = tensor
-
-
-def make_parameter(
-    parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]
-) -> None:
-    for name, tensor in weights:
-        if name in parameters:
-            parameters[name] = torch.nn.Parameter(tensor)
-
-
-def as_numbers(parameters: dict[str, Any], weights: Iterable[tuple[str, Any]]) -> None:
-    for name, tensor in weights:
-        if name in parameters:
-            parameters[name].data.fill_(tensor[0, 0].item())
+copy = each(lambda parameters, name, tensor: parameters[name].data.copy_(tensor))
+WAYS = {
+    "copy": copy,
+    "fuse": fuse,
+    "in a thread": each(in_a_thread),
+    "keep": each(dict.__setitem__),
+    "make a parameter": each(
+        lambda parameters, name, tensor: parameters.update(
+            {name: torch.nn.Parameter(tensor)}
+        )
+    ),
+    "as numbers": each(
+        lambda parameters, name, tensor: parameters[name].data.fill_(
+            tensor[0, 0].item()
+        )
+    ),
+}
 
 
 class Model:
@@ -84,11 +79,8 @@ def update(model: Model, *names: str, known: str = "", stream: bool = False) -> 
     return loaded
 
 
-WAYS = (copy, set_rows, fuse, in_threads, keep, make_parameter, as_numbers)
-
-
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("load", WAYS)
+@pytest.mark.parametrize("load", WAYS.values(), ids=WAYS)
 def test_a_tensor_that_a_model_uses_in_any_way_is_taken(
     load: Load, stream: bool
 ) -> None:

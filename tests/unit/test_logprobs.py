@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from agentcore_patches.landing import release  # noqa: E402
 from agentcore_patches.landing.http import logprobs  # noqa: E402
 from agentcore_patches.landing.http.logprobs import ChatLogprobs  # noqa: E402
 from tests.helpers.chat_logprobs import Serving  # noqa: E402
+from tests.unit.small_server import tokenizer_manager  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +42,7 @@ PREFILL = {"max_new_tokens": 0}
         # Only generated tokens lack logprobs.
         (EAGLE, PREFILL, True, None),
         (EAGLE, [{"max_new_tokens": 1}, PREFILL], True, None),
-        (
-            EAGLE,
-            [{"max_new_tokens": 1}, {"max_new_tokens": 2}],
-            True,
-            "--disable-overlap-schedule",
-        ),
-        (EAGLE, {"temperature": 0}, True, "--disable-overlap-schedule"),
+        (EAGLE, [PREFILL, {"max_new_tokens": 2}], True, "--disable-overlap-schedule"),
     ],
 )
 def test_a_server_that_records_no_logprobs_is_recognized(
@@ -59,14 +53,7 @@ def test_a_server_that_records_no_logprobs_is_recognized(
     named: str | None,
 ) -> None:
     monkeypatch.setattr(release, "SPECULATION_LOSES_LOGPROBS", loses)
-    arguments = {
-        "dllm_algorithm": None,
-        "speculative_algorithm": None,
-        "disable_overlap_schedule": False,
-        **values,
-    }
-    manager: Any = SimpleNamespace(server_args=SimpleNamespace(**arguments))
-    error = logprobs.refusal(manager, params)
+    error = logprobs.refusal(tokenizer_manager(**values), params)
     assert (error is None) == (named is None)
     if error is not None:
         assert error.startswith("logprobs are not supported by this server")
@@ -115,20 +102,14 @@ def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
 ) -> None:
     serving: Any = Serving(suffix)
     writer = ChatLogprobs(serving)
+    # An empty list does not decide how later logprobs are written.
+    assert writer.dump({"output_token_logprobs": []}) == '{"content":[]}'
     every = [CHUNKS[0], *UNUSUAL, *CHUNKS, *UNUSUAL]
     for meta_info in every:
         assert writer.dump(meta_info) == expected(meta_info, suffix)
     n_tokens = sum(len(chunk["output_token_logprobs"]) for chunk in every)
     # A fork that changed the models writes all logprobs with them.
     assert serving.n_models == (n_tokens if suffix else 1 + 2 * len(UNUSUAL))
-
-
-def test_an_empty_list_does_not_decide_how_later_logprobs_are_written() -> None:
-    serving: Any = Serving("changed")
-    writer = ChatLogprobs(serving)
-    empty: dict[str, Any] = {"output_token_logprobs": []}
-    assert writer.dump(empty) == '{"content":[]}'
-    assert writer.dump(CHUNKS[0]) == expected(CHUNKS[0], "changed")
 
 
 def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

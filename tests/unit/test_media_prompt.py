@@ -67,7 +67,6 @@ def restored(token_ids: list[int], made: list[int], *files: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("token_ids", "files", "text"),
     [
-        ([1, IMAGE, 2], ["a"], "1 90 2"),
         ([1, IMAGE, IMAGE, IMAGE, 2], ["a"], "1 90 2"),
         ([IMAGE, IMAGE, 2, IMAGE], ["a", "b"], "90 2 90"),
         ([1, IMAGE, IMAGE], ["a", "b"], "1 90 90"),
@@ -94,7 +93,6 @@ def test_an_async_loader_is_decorated_too() -> None:
         image_data: Any,
         video_data: Any = None,
         audio_data: Any = None,
-        return_text: bool = True,
     ) -> Any:
         return SimpleNamespace(input_text=prompt, token_ids=None)
 
@@ -121,11 +119,9 @@ def test_both_turns_are_prefilled_with_their_own_ids(
     for turn in (first_turn, expanded):
         assert restored(turn, made, *files) == expanded
         assert is_expanded(turn, expanded, TOKENS)
-
-
-def test_adjacent_images_are_expanded_together() -> None:
-    made = [7, *[IMAGE] * 6]
-    assert restored([1, IMAGE, IMAGE], made, "a", "b") == [1, *[IMAGE] * 6]
+    # Adjacent images are expanded together.
+    adjacent = [7, *[IMAGE] * 6]
+    assert restored([1, IMAGE, IMAGE], adjacent, "a", "b") == [1, *[IMAGE] * 6]
 
 
 TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
@@ -137,11 +133,9 @@ TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5], True),
         (TEXTS, [1, 2, IMAGE, IMAGE, 3, 4, IMAGE, IMAGE, 5], True),
         (TEXTS, [1, 2, 8, IMAGE, 9, IMAGE, 8, 3, 4, 8, IMAGE, 5], True),
-        (TEXTS, [1, 7, IMAGE, 3, 4, IMAGE, 5], False),
         (TEXTS, [0, 1, 2, IMAGE, 3, 4, IMAGE, 5], False),
         (TEXTS, [1, 2, IMAGE, 3, 7, IMAGE, 5], False),
         (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE, 5, 6], False),
-        (TEXTS, [1, 2, IMAGE, 3, 4, IMAGE], False),
         (TEXTS, [], False),
         # An image at either end has no adjacent text to match.
         ([IMAGE, 1, IMAGE], [IMAGE, IMAGE, 1, IMAGE, IMAGE], True),
@@ -149,7 +143,6 @@ TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]
         # A prompt without placeholders must be unchanged.
         ([1, 2], [1, 2], True),
         ([1, 2], [1, 2, 3], False),
-        ([1, 2], [3, 1, 2], False),
     ],
 )
 def test_changed_text_between_images_is_noticed(
@@ -177,21 +170,15 @@ def test_the_time_to_compare_prompts_grows_with_their_length() -> None:
     assert least[1] < 2.3 * least[0]
 
 
-def stream(**fields: Any) -> Any:
-    given = {"stream": True, "input_ids": [1]}
-    return SimpleNamespace(contains_mm_input=lambda: True, **(given | fields))
-
-
-def processor() -> Any:
-    return SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
+MANAGER: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
 
 
 def test_the_offsets_of_images_are_returned_unless_images_adjoin() -> None:
     prompt = [1, *[IMAGE] * 3, 2, *[IMAGE] * 2]
-    found = content_parts.placeholders(processor(), prompt, 2)
+    found = content_parts.placeholders(MANAGER, prompt, 2)
     assert found == {"image": [{"offset": 1, "length": 3}, {"offset": 5, "length": 2}]}
-    assert content_parts.placeholders(processor(), [1, *[IMAGE] * 5], 2) is None
-    assert content_parts.placeholders(processor(), [], 1) is None
+    assert content_parts.placeholders(MANAGER, [1, *[IMAGE] * 5], 2) is None
+    assert content_parts.placeholders(MANAGER, [], 1) is None
 
 
 URL = {"type": "image_url", "url": "a"}
@@ -210,20 +197,18 @@ URL = {"type": "image_url", "url": "a"}
     ],
 )
 def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
-    assert content_parts.read(processor(), [{**URL, "uuid": None}]) == ["a"]
+    assert content_parts.read(MANAGER, [{**URL, "uuid": None}]) == ["a"]
     with pytest.raises(BadRequest, match=said):
-        content_parts.read(processor(), parts)
+        content_parts.read(MANAGER, parts)
     text_model: Any = SimpleNamespace(mm_processor=None)
     with pytest.raises(BadRequest, match=r"does not support images|a list"):
         content_parts.read(text_model, parts)
 
 
 def test_ids_other_than_placeholders_must_be_prefilled_unchanged() -> None:
-    manager: Any = SimpleNamespace(mm_processor=SimpleNamespace(mm_tokens=TOKENS))
     obj: Any = SimpleNamespace(input_ids=[1, IMAGE, 2])
-    images.check_prefilled(manager, obj, obj.input_ids)
-    images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 2])
+    images.check_prefilled(MANAGER, obj, [1, IMAGE, IMAGE, 2])
     with pytest.raises(ValueError, match="cannot be used unchanged"):
-        images.check_prefilled(manager, obj, [1, IMAGE, IMAGE, 3])
+        images.check_prefilled(MANAGER, obj, [1, IMAGE, IMAGE, 3])
     obj.input_ids = None
-    images.check_prefilled(manager, obj, [1, 2])
+    images.check_prefilled(MANAGER, obj, [1, 2])

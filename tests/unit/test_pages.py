@@ -1,4 +1,4 @@
-"""The generated reference pages are up to date with the code."""
+"""Pages: the generated ones are up to date, and all are linked and have one title."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import pytest
 import agentcore_patches
 from agentcore_patches import errors
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+
+README_WORDS = 900
+"""Words that can be read in six minutes."""
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +73,36 @@ def test_the_python_page_has_every_error() -> None:
     page = (DOCS / "reference/python.md").read_text("utf-8")
     for error in errors.AgentcoreError.__subclasses__():
         assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
+
+
+def without_blocks(page: Path) -> str:
+    """Return a page without code blocks."""
+    return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
+
+
+def test_the_readme_is_short() -> None:
+    text = re.sub(r"\]\([^)]*\)", "]", without_blocks(PAGES[0]))
+    assert (
+        len([word for word in text.split() if re.search(r"\w", word)]) <= README_WORDS
+    )
+
+
+def test_the_glossary_is_in_order_and_names_each_word_once() -> None:
+    text = (DOCS / "glossary.md").read_text("utf-8")
+    listed = re.findall(r"^\| (.+?) \| .+ \|$", text, re.M)[1:]
+    assert len(listed) > 20
+    assert listed == sorted({*listed}, key=str.lower)
+
+
+def test_a_page_has_one_title_and_is_linked_from_another_one() -> None:
+    linked = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#:]+)", page.read_text("utf-8"))
+        if (page.parent / target).resolve() != page
+    }
+    assert {*PAGES[1:]} <= linked
+    for page in PAGES:
+        text = re.sub(r"^<!--.*-->\n\n", "", without_blocks(page))
+        assert text.startswith("# "), page
+        assert len(re.findall(r"^# ", text, re.M)) == 1, page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ import pytest
 from agentcore_patches.landing.http import prefix, traces
 from agentcore_patches.landing.http.exchanges import Exchange
 from tests.helpers.events import collected, data_of
+from tests.unit.small_server import Model, choice_of, line_of
 
 
 def test_the_cost_of_a_long_stream_is_linear() -> None:
@@ -35,44 +35,25 @@ def test_the_cost_of_a_long_stream_is_linear() -> None:
     assert many < 40 * few
 
 
-@pytest.mark.parametrize(
-    ("deltas", "calls"),
-    [
-        (
-            [
-                (1, None, {"name": "g", "arguments": ""}),
-                (None, None, {"name": "f"}),
-                (1, None, {"name": None, "arguments": '{"a"'}),
-                (0, None, {"arguments": "{}"}),
-                (1, None, {"arguments": ": 1}"}),
-            ],
-            [("f", "{}"), ("g", '{"a": 1}')],
-        ),
-        # Two calls of one index.
-        (
-            [
-                (1, "a", {"name": "f", "arguments": ""}),
-                (1, None, {"name": None, "arguments": "{}"}),
-                (1, "b", {"name": "f", "arguments": ""}),
-                (1, None, {"arguments": "[]"}),
-            ],
-            [("f", "{}"), ("f", "[]")],
-        ),
-    ],
-)
-def test_the_deltas_of_tool_calls_are_joined(deltas: Any, calls: Any) -> None:
+def test_the_deltas_of_tool_calls_are_joined() -> None:
     answer = prefix.Answer()
-    for index, id_, function in deltas:
+    for index, id_, name, arguments in (
+        (1, None, "g", ""),
+        (None, None, "f", None),
+        (1, None, None, '{"a"'),
+        (0, None, None, "{}"),
+        (1, None, None, ": 1}"),
+        # Two calls of one index.
+        (2, "a", "h", ""),
+        (2, None, None, "{}"),
+        (2, "b", "h", ""),
+        (2, None, None, "[]"),
+    ):
+        function = {"name": name, "arguments": arguments}
         answer.add({"tool_calls": [{"index": index, "id": id_, "function": function}]})
     functions = [call.function for call in answer.tool_calls]
+    calls = [("f", "{}"), ("g", '{"a": 1}'), ("h", "{}"), ("h", "[]")]
     assert [(one.name, one.arguments) for one in functions] == calls
-
-
-class Body(SimpleNamespace):
-    """A request model."""
-
-    def model_dump(self, include: set[str]) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in include}
 
 
 @pytest.mark.parametrize(
@@ -96,17 +77,12 @@ class Body(SimpleNamespace):
 def test_a_request_that_can_choose_its_answer_is_recognized(
     chat: Any, response: Any, chooses: bool
 ) -> None:
-    request: Any = Body(**{"tool_choice": "auto", **chat})
-    made: Any = None if response is None else Body(**response)
+    request: Any = Model(**{"tool_choice": "auto", **chat})
+    made: Any = None if response is None else Model(**response)
     assert prefix._chooses_answer(request, made) == chooses
 
 
 METADATA = {"required": 3, "kept": 3, "source": "request"}
-
-
-def line_of(content: str) -> str:
-    chunk = {"choices": [{"index": 0, "delta": {"content": content}}]}
-    return f"data: {json.dumps(chunk)}\n\n"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +98,7 @@ def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) ->
     trace = kind(incremental=True)
 
     async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
-        yield line_of("a")
+        yield line_of(choice_of(0, "a"))
 
     streamed: Any = prefix.streamed(generate)
     request = SimpleNamespace(_exchange=Exchange(turn=turn))

@@ -41,12 +41,10 @@ def test_without_a_terminal_each_step_is_a_line(
         shows.loading(22.4, "")
         shows.check_started("stop", 1, 2)
         shows.check_ended(PASSED)
-    lines = shown.getvalue().splitlines()
-    assert lines[0].endswith("/tmp/a [x] log " + 60 * "y")
-    assert (
-        lines[1] == "agentcore-patch: SGLang is loading, 12 s: Loading [bold]weights..."
-    )
-    assert lines[2:] == [
+    first, *lines = shown.getvalue().splitlines()
+    assert first.endswith("/tmp/a [x] log " + 60 * "y")
+    assert lines == [
+        "agentcore-patch: SGLang is loading, 12 s: Loading [bold]weights...",
         "agentcore-patch: SGLang is loading, 22 s",
         "agentcore-patch: stop: passed (1.2 s)",
     ]

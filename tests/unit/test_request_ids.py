@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +41,7 @@ class Request:
 
     rid: Any
     stream: bool = False
-    left: list[str] = field(default_factory=list)
+    n_closed: int = 0
 
     @property
     def is_single(self) -> bool:
@@ -75,7 +75,7 @@ async def answers(manager: Any, obj: Any, request: Any) -> AsyncIterator[int]:
         for number in range(3 if obj.stream else 1):
             yield number
     finally:
-        obj.left.append("closed")
+        obj.n_closed += 1
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,11 @@ def test_a_request_still_in_the_engine_is_in_use() -> None:
     manager.send("a")
     with pytest.raises(ValueError, match="Duplicate"):
         reserved(manager, "a")
+    # Not a duplicate of itself, and an empty ID is replaced.
+    assert request_ids.check(manager, reserved(manager, "b")) is None
+    assert reserved(manager, "").rid == "random"
+    without_id: Any = SimpleNamespace(text="a")
+    assert request_ids.check(manager, without_id) is None
 
 
 class CountedId(str):
@@ -127,16 +132,7 @@ def test_repeated_ids_are_found_in_linear_time() -> None:
     assert CountedId.comparisons < 10 * len(rids)
 
 
-def test_an_empty_id_is_replaced() -> None:
-    assert reserved(Manager(), "").rid == "random"
-
-
-def test_a_request_is_not_a_duplicate_of_itself() -> None:
-    manager: Any = Manager()
-    assert request_ids.check(manager, reserved(manager, "a")) is None
-
-
-def test_an_id_is_in_use_until_the_response_arrives() -> None:
+def test_an_id_is_in_use_until_the_response_arrives_or_the_stream_ends() -> None:
     async def ask() -> None:
         manager: Any = Manager()
         for _ in range(2):
@@ -145,20 +141,13 @@ def test_an_id_is_in_use_until_the_response_arrives() -> None:
             assert await anext(responses) == 0
             assert vars(manager)["reserved_rids"] == {}
             await responses.aclose()
-
-    asyncio.run(ask())
-
-
-def test_an_id_is_in_use_until_a_stream_ends_or_is_closed() -> None:
-    async def ask() -> None:
-        manager: Any = Manager()
         obj = Request(["a", "b"], stream=True)
         assert [number async for number in answers(manager, obj, None)] == [0, 1, 2]
         left = answers(manager, obj, None)
         await anext(left)
         assert vars(manager)["reserved_rids"].keys() == {"a", "b"}
         await left.aclose()
-        assert obj.left == ["closed"] * 2
+        assert obj.n_closed == 2
         assert vars(manager)["reserved_rids"] == {}
 
     asyncio.run(ask())
@@ -208,9 +197,3 @@ def test_a_session_finds_the_last_turn_by_its_id() -> None:
         params: Any = SimpleNamespace(rid=rid)
         requests.find_turn(params, turns)
         assert params.rid == found
-
-
-def test_other_kinds_of_requests_have_no_id() -> None:
-    manager: Any = SimpleNamespace()
-    request: Any = SimpleNamespace(text="a")
-    assert request_ids.check(manager, request) is None

@@ -14,6 +14,7 @@ from agentcore_patches.landing import release
 from agentcore_patches.landing.http import defaults, responses
 from agentcore_patches.landing.http.responses import ResponseTrace
 from tests.helpers.events import collected, data_of, event
+from tests.unit.small_server import tokenizer_manager
 
 
 @pytest.fixture(autouse=True)
@@ -55,32 +56,30 @@ def test_a_truncated_or_aborted_response_is_not_completed(
     assert line.startswith(f"event: response.{kind}\n")
     said = data_of(line)
     assert said["type"] == f"response.{kind}"
-    cut = said["response"].get("incomplete_details")
-    assert cut == ({"reason": "max_output_tokens"} if kind == "incomplete" else None)
-    error = said["response"].get("error")
-    assert error == (
-        {"code": "server_error", "message": "too long"} if kind == "failed" else None
-    )
+    added = {key: said["response"].get(key) for key in ("incomplete_details", "error")}
+    assert added == {"incomplete_details": None, "error": None} | {
+        "incomplete": {"incomplete_details": {"reason": "max_output_tokens"}},
+        "failed": {"error": {"code": "server_error", "message": "too long"}},
+    }.get(kind, {})
     assert trace.failed == (kind == "failed")
 
 
 def test_sent_messages_lose_their_nulls_and_ids() -> None:
-    part: dict[str, Any] = {
-        "type": "output_text",
-        "text": "a",
-        "annotations": [],
-        "logprobs": None,
-    }
-    message = {"type": "message", "role": "assistant", "id": "m", "phase": None}
+    part: dict[str, Any] = {"type": "output_text", "text": "a", "annotations": []}
+    message: dict[str, Any] = {"type": "message", "role": "assistant"}
     others = [
         "text",
         {"role": "user", "content": None},
         {"type": "reasoning", "id": "r"},
     ]
-    taken = responses.take_back({"input": [{**message, "content": [part]}, *others]})
-    content = [{"type": "output_text", "text": "a", "annotations": []}]
-    kept = {"type": "message", "role": "assistant", "content": content}
-    assert taken["input"] == [kept, *others]
+    sent = {
+        **message,
+        "id": "m",
+        "phase": None,
+        "content": [{**part, "logprobs": None}],
+    }
+    taken = responses.take_back({"input": [sent, *others]})
+    assert taken["input"] == [{**message, "content": [part]}, *others]
     for values in ("no request", {"input": "text"}, {}):
         assert responses.take_back(values) is values
 
@@ -91,18 +90,12 @@ class Serving(SimpleNamespace):
     def create_error_response(self, message: str, **more: Any) -> Any:
         return {"error": message, **more}
 
-    def _contexts(self, *results: Any) -> AsyncIterator[Any]:
-        async def generate() -> AsyncIterator[Any]:
-            for one in results:
-                if isinstance(one, Exception):
-                    raise one
-                yield SimpleNamespace(last_output=one)
-
-        return generate()
-
     @responses.results
-    def _generate(self, name: str, adapted_request: Any) -> AsyncIterator[Any]:
-        return self._contexts(*self.outputs)
+    async def _generate(self, name: str, adapted_request: Any) -> AsyncIterator[Any]:
+        for one in self.outputs:
+            if isinstance(one, Exception):
+                raise one
+            yield SimpleNamespace(last_output=one)
 
     @responses.responses
     async def create(self, request: Any) -> Any:
@@ -127,18 +120,9 @@ class Serving(SimpleNamespace):
 
 
 def serving(*outputs: Any, **more: Any) -> Serving:
-    arguments = SimpleNamespace(
-        stream_output=False, speculative_algorithm=None, dllm_algorithm=None
-    )
-    manager = SimpleNamespace(server_args=arguments)
-    return Serving(
-        **{
-            "outputs": outputs,
-            "use_harmony": False,
-            "tokenizer_manager": manager,
-            **more,
-        }
-    )
+    manager = tokenizer_manager()
+    values = {"use_harmony": False, "tokenizer_manager": manager, **more}
+    return Serving(outputs=outputs, **values)
 
 
 def request(flag: object, **more: Any) -> Any:

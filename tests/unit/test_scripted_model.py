@@ -19,12 +19,9 @@ from agentcore_verify.scripted_model import (
 )
 
 
-def test_names_and_requests_are_unique() -> None:
+def test_names_requests_and_tool_calls_are_those_of_the_text() -> None:
     assert len({entry.name for entry in SCRIPT}) == len(SCRIPT)
     assert len({json.dumps(entry.messages) for entry in SCRIPT}) == len(SCRIPT)
-
-
-def test_tool_calls_are_those_in_the_text() -> None:
     known = {tool["function"]["name"] for tool in TOOLS}
     for entry in SCRIPT:
         found = re.findall(r"<tool_call>\n(.*)\n</tool_call>", entry.text)
@@ -75,8 +72,5 @@ def test_a_failure_shows_the_end_of_the_output_and_leaves_nothing(
     with pytest.raises(ServerError, match=r"exit 3(.|\n)*No module named torch"):
         ensure_scripted_model(python, tmp_path / "cache")
     assert all(path.is_file() for path in (tmp_path / "cache").iterdir())
-
-
-def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match="no-such-python"):
         ensure_scripted_model(tmp_path / "no-such-python", tmp_path / "cache")

@@ -44,6 +44,8 @@ def test_the_url_follows_from_the_arguments(
     tmp_path: Path, args: tuple[str, ...], url: str
 ) -> None:
     assert server(tmp_path, *args).base_url == url
+    assert server(tmp_path, *args).api_key is None
+    assert server(tmp_path, *args, "--api-key", "k").api_key == "k"
 
 
 def test_a_free_port_has_a_free_grpc_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,28 +58,17 @@ def test_a_free_port_has_a_free_grpc_port(monkeypatch: pytest.MonkeyPatch) -> No
     assert port + GRPC_OFFSET < 65_536
 
 
-def test_free_ports_differ_from_call_to_call() -> None:
+def test_ports_that_are_not_free_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert len({free_port() for _ in range(20)}) > 10
-
-
-def test_no_free_port_is_a_server_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+        with pytest.raises(ServerError, match=f"Port {port} is in use"):
+            server(tmp_path, "--port", str(port)).start()
         monkeypatch.setattr(server_module, "PORTS", range(port, port + 1))
         with pytest.raises(ServerError, match=f"No port .* {port} to {port} is free"):
             free_port()
-
-
-def test_a_given_port_in_use_is_an_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        with pytest.raises(ServerError, match=f"Port {port} is in use"):
-            server(tmp_path, "--port", port).start()
-
-
-def test_the_api_key_is_read_from_the_arguments(tmp_path: Path) -> None:
-    assert server(tmp_path).api_key is None
-    assert server(tmp_path, "--api-key", "k").api_key == "k"
 
 
 def test_the_log_tail_is_what_a_terminal_would_show(tmp_path: Path) -> None:
@@ -110,10 +101,7 @@ def test_a_zombie_process_is_not_running() -> None:
         ("/x/y.py:3: FutureWarning: old\n  warnings.warn(", ""),
         ("[2026-11-26 10:00:00] server_args=ServerArgs(model='m')", ""),
         ("[2026-11-26 10:00:00 TP0] Load weight.\n  warnings.warn(", "Load weight."),
-        (
-            "[2026-11-26 10:00:00] Load\nLoading x:  50% Completed | 1/2",
-            "Loading x, 50%",
-        ),
+        ("[2026-11-26 10:00:00] Load\nLoading x:  50% Done | 1/2", "Loading x, 50%"),
     ],
 )
 def test_progress_shows_sglangs_steps_and_no_stray_lines(

@@ -1,4 +1,4 @@
-"""Streams as forks may write them, and errors while fields are added."""
+"""Streams as forks may write them, errors while fields are added, ends of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,20 +16,14 @@ from hypothesis import strategies as st
 
 from agentcore_patches.landing import release
 from agentcore_patches.landing.http import messages, responses, streams, traces
-from tests.helpers.events import collected, event
+from tests.helpers.events import collected, data_of, event
+from tests.unit.small_server import DONE, chat_endpoint, choice_of, line_of
 
-DONE = "data: [DONE]\n\n"
-
-
-def chunk(content: str, finish_reason: str | None = None) -> str:
-    """Return a chat event, as SGLang writes it."""
-    choice = {"index": 0, "delta": {"content": content}, "logprobs": None}
-    choice["finish_reason"] = finish_reason
-    data = json.dumps({"id": "x", "choices": [choice]}, separators=(",", ":"))
-    return f"data: {data}\n\n"
-
-
-CHAT = (chunk("a"), chunk("b"), chunk("c", "stop"), DONE)
+CHAT = (
+    *(line_of(choice_of(0, text)) for text in "ab"),
+    line_of(choice_of(0, "c", "stop")),
+    DONE,
+)
 MESSAGE = tuple(
     event(data)
     for data in (
@@ -43,12 +37,9 @@ EVENTS = {"chat": CHAT, "message": MESSAGE}
 
 
 def of_chat(lines: Any) -> Any:
-    serving: Any = SimpleNamespace(
-        create_streaming_error_response=lambda message: json.dumps({"error": message})
-    )
     trace = traces.Trace(True)
     trace.push(0, {"prompt_token_ids": [5], "output_ids": [1, 2], "meta_info": {}})
-    return traces._stamped(serving, trace, lines)
+    return traces._stamped(chat_endpoint(), trace, lines)
 
 
 def of_message(lines: Any) -> Any:
@@ -100,9 +91,8 @@ def said(text: str) -> list[Any]:
 
 WAYS: dict[str, Callable[[tuple[str, ...]], list[Any]]] = {
     "one string": lambda events: ["".join(events)],
-    "bytes": lambda events: [one.encode() for one in events],
-    "empty strings between": lambda events: [
-        part for one in events for part in (one, "", b"")
+    "bytes and empty strings": lambda events: [
+        part for one in events for part in (one.encode(), "", b"")
     ],
     "CRLF in one string": lambda events: ["".join(events).replace("\n", "\r\n")],
     "a line each": lambda events: [
@@ -128,18 +118,14 @@ def test_events_get_the_same_fields_however_they_are_split(name: str, way: str) 
 
 
 UNPARSED = [
-    "",
     "\r\n\r\n",
     ": keep-alive",
-    ": keep-alive\r\n\r\n",
     ": data: {",
     "event: ping\ndata:\n\n",
-    "retry: 5\n",
     "data: [1]\n\n",
     'data: {"response":{"finish_reason":"\n\n',
     "data: {\ndata: }\n\n",
     b"\xc3",
-    b"\xff\xfe\n\n",
 ]
 
 
@@ -192,7 +178,7 @@ def planted(
     def fail(*args: Any) -> Any:
         raise kind("planted")
 
-    monkeypatch.setattr(traces.Trace, "_take", fail)
+    monkeypatch.setattr(traces.Trace, "_write_pending", fail)
     monkeypatch.setattr(streams.Event, "text", fail)
     return kind
 
@@ -257,3 +243,61 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
         with pytest.raises(streams.StreamError, match="agentcore-patch failed"):
             trace.push(0, delivered)
     assert len(caplog.records) == 2
+
+
+def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
+    content = [{"logprob": -0.1}]
+    choice = {"index": 0, "token_ids": [1], "logprobs": {"content": content}}
+    trace = messages.MessageTrace()
+    trace.push(json.dumps({"choices": [choice]}))
+    assert trace.stamp(": ping\n\n") == ": ping\n\n"
+    with pytest.raises(ValueError, match="all token IDs were sent"):
+        trace.end()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (404, "not_found_error"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (503, "overloaded_error"),
+        (None, "api_error"),
+    ],
+)
+def test_a_message_stream_ends_at_the_first_error_of_chat(
+    code: int | None, kind: str
+) -> None:
+    error = {"object": "error", "message": "too long", "type": "x", "code": code}
+    line = f"data: {json.dumps({'error': error})}\n\n"
+    first, last = until_error(CHAT[0], line, DONE)
+    assert first == CHAT[0] and last.startswith("event: error\n")
+    made = {"type": kind, "message": "too long"}
+    assert data_of(last) == {"type": "error", "error": made}
+
+
+def test_an_error_that_chat_raises_ends_a_message_stream() -> None:
+    _, last = until_error(CHAT[0], ValueError("too long"))
+    assert data_of(last)["error"]["type"] == "invalid_request_error"
+    with pytest.raises(KeyError):
+        until_error(KeyError("x"))
+
+
+def until_error(*lines: str | Exception) -> list[str]:
+    """Read a stream of chat as that of messages is read; check that it is closed."""
+    closed = []
+
+    async def chat() -> AsyncGenerator[str, None]:
+        try:
+            for one in lines:
+                if isinstance(one, Exception):
+                    raise one
+                yield one
+        finally:
+            closed.append(True)
+
+    try:
+        return collected(messages.until_error(chat()))
+    finally:
+        assert closed

@@ -92,6 +92,10 @@ def of_manager(*members: str) -> str:
     return "\n    ".join(["class Manager:", *members])
 
 
+def of_state(parameters: str) -> str:
+    return f"class State:\n    limit: int\n    def __init__(self, *, {parameters}): ..."
+
+
 @pytest.mark.parametrize(
     "stub",
     [
@@ -100,15 +104,13 @@ def of_manager(*members: str) -> str:
         of_manager("answer: int", "def inherited(self): ...", "__dict__: Any"),
         of_manager("@property", "def kind(self): ..."),
         of_manager("nothing: int  # since 0.5.11", "never: int  # until 0.5.9"),
-        of_manager("def nothing(", "    self", "): ...  # since 0.5.11"),
         "class Nothing:  # until 0.5.9\n    member: int",
         "class Elsewhere:\n    there: int",
-        "class State:\n    limit: int\n    def __init__(self, *, limit): ...",
+        of_state("limit"),
         "class Fixed:\n    @property\n    def limit(self): ...",
         "class Foreign:\n    limit: int",
         "def build(text, n): ...",
         of_manager("def ask(self, prompt, *, key): ..."),
-        of_manager("def ask(self, prompt, *args, **kwargs): ..."),
         of_manager("def parse(self, text): ...", "async def reply(self, request): ..."),
         of_manager("def run(self, other, /): ...", "def stream(self, request): ..."),
     ],
@@ -123,40 +125,25 @@ def test_names_that_the_install_has_are_accepted(
     ("stub", "said"),
     [
         ("other: int", f"`other` of {MANAGER}, which is absent"),
-        ("class Other: ...", f"`Other` of {MANAGER}, which is absent"),
         ("class Other:\n    n: int", f"`Other` of {MANAGER}, which is absent"),
-        ("def other(): ...", f"`other` of {MANAGER}, which is absent"),
         (
             of_manager("nothing: int"),
-            "`nothing` of `Manager`, which neither it nor a base of it defines in "
-            f"{MANAGER}",
+            "`Manager`, which neither it nor a base of it def",
         ),
         (of_manager("only_read: int"), "`only_read` of `Manager`, which neither"),
         (of_manager("nothing: int  # since 0.5.10"), "`nothing` of `Manager`"),
         (of_manager("run: int"), "`run` of `Manager`, which is a method"),
         (of_manager("def answer(self): ..."), "which is a property"),
         (of_manager("async def parse(self, text): ..."), "which is no coroutine"),
-        (of_manager("async def stream(self, request): ..."), "which is no coroutine"),
         (of_manager("def reply(self, request): ..."), "which is a coroutine"),
         (of_manager("def run(self): ..."), "which also needs `data`"),
         (of_manager("def ask(self, prompt): ..."), "which also needs `key`"),
-        (of_manager("def ask(self, prompt, *, key=...): ..."), "also needs `key`"),
         (of_manager("def run(self, data, n): ..."), "takes only 1 positional"),
-        (
-            of_manager("def run(self, other): ..."),
-            "has `data` in place of the parameter `other`",
-        ),
+        (of_manager("def run(self, other): ..."), "has `data` in place of the param"),
         (of_manager("def run(self, data, *, n): ..."), "has no parameter `n`"),
-        (of_manager("def call(self, *args, n, **kwargs): ..."), "no parameter `n`"),
         ("def build(n, text): ...", "has `text` in place of the parameter `n`"),
-        (
-            "class State:\n    def __init__(self, *, more): ...",
-            f"`State` of {MANAGER}, which also needs `limit`",
-        ),
-        (
-            "class State:\n    def __init__(self, *, limit, other): ...",
-            f"`State` of {MANAGER}, which has no field `other`",
-        ),
+        (of_state("more"), f"`State` of {MANAGER}, which also needs `limit`"),
+        (of_state("limit, other"), f"`State` of {MANAGER}, which has no field `other`"),
         ("class Fixed:\n    limit: int", "which is frozen"),
         ("class Packed:\n    __dict__: Any", "which takes no other attributes"),
         ("class Foreign:\n    other: int", "whose base `Request` cannot be looked up"),

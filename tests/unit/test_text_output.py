@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,14 +11,11 @@ import click
 import pytest
 
 from agentcore_patches import __version__
-from agentcore_patches.command import cli, text_output
+from agentcore_patches.command import text_output
 from agentcore_patches.command.exit_codes import Failure
-from agentcore_patches.command.options import Asked
 from agentcore_patches.command.text_output import TextOutput
-from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.state import transaction
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
@@ -40,20 +36,6 @@ def test_verbose_apply_shows_each_file(run: Run, package: Path) -> None:
         "\n"
         f"Patched SGLang 0.5.9 in {package}: the core, 2 files edited. Restart its "
         f"servers. To undo: `agentcore-patch revert --sglang-dir {package}`.\n"
-    )
-
-
-def test_apply_shows_modified_and_restored_files(run: Run, package: Path) -> None:
-    (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
-
-    shown = run("apply").out
-
-    assert "  srt/serving.py  1      patched  modified\n" in shown
-    assert MODELS not in shown
-    assert "the core, 2 files edited. Restart" in shown
-    run("apply", "--with", "beta")
-    assert "  srt/engine.py   0      restored   as released\n" in (
-        run("apply", "--without", "beta").out
     )
 
 
@@ -81,24 +63,12 @@ def test_a_second_apply_has_nothing_to_do(run: Run, package: Path) -> None:
     assert run("apply", "--dry-run").out == ran.out
 
 
-@pytest.mark.parametrize("options", [[], ["-v"]])
-def test_a_dry_run_shows_what_would_be_done(
-    run: Run, package: Path, options: list[str]
-) -> None:
-    ran = run("apply", "--dry-run", *options)
-
-    assert ran.code == 0
-    assert ran.out.endswith(
-        f"Would patch SGLang 0.5.9 in {package}: the core, 2 files to edit. Dry run: "
-        "nothing was written.\n"
+def test_a_dry_run_shows_what_would_be_done(run: Run, package: Path) -> None:
+    end = "2 files to edit. Dry run: nothing was written.\n"
+    assert run("apply", "--dry-run").out == (
+        f"Would patch SGLang 0.5.9 in {package}: the core, {end}"
     )
-    row = "srt/models.py   1      would be patched  as released"
-    assert (row in ran.out) is bool(options)
-    assert "applied" not in ran.out
     assert contents(package) == SOURCES
-
-
-def test_a_dry_run_names_extras_that_would_be_removed(run: Run, package: Path) -> None:
     run("apply", "--with", "beta")
 
     assert run("apply", "--dry-run", "--without", "beta").out == (
@@ -110,16 +80,11 @@ def test_a_dry_run_names_extras_that_would_be_removed(run: Run, package: Path) -
     )
 
 
-def test_a_piped_diff_comes_first_and_has_no_colours(run: Run) -> None:
-    ran = run("apply", "--dry-run", "--diff")
-
-    assert ran.out.startswith("--- a/sglang/srt/models.py\n+++ b/sglang/srt/models.py")
-    assert "+    text.ids = model.ids\n" in ran.out
-    assert "\x1b" not in ran.out
-
-
 def test_changes_by_others_are_named(run: Run, package: Path) -> None:
     (package / SERVING).write_bytes(SOURCES[SERVING] + b"# theirs\n")
+    planned = run("apply", "--dry-run").out
+    assert "  srt/serving.py  1      would be patched  modified\n" in planned
+    assert MODELS not in planned
 
     note = (
         "Apart from the patches, srt/serving.py differs from the wheel of SGLang "
@@ -149,6 +114,8 @@ def test_status_shows_the_next_step(run: Run, package: Path) -> None:
     assert told.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n\n")
     assert "  srt/serving.py  not patched  as released\n" in told
     assert told.endswith(ran.out)
+    (package / SERVING).unlink()
+    assert "  srt/serving.py  missing  unknown\n" in run("status").out
 
 
 @pytest.mark.parametrize(
@@ -171,38 +138,29 @@ def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
     assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
 
 
-def test_status_names_later_changes(run: Run, package: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "state", "says"),
+    [
+        (
+            lambda file: file.write_bytes(file.read_bytes() + b"# theirs\n"),
+            "edited since",
+            "Edited since: srt/serving.py. Undo that change, or discard it",
+        ),
+        (Path.unlink, "missing", "Missing: srt/serving.py. Restore the files with"),
+        (
+            lambda file: file.write_bytes(b"def other(): ...\n"),
+            "replaced since",
+            "Replaced since, perhaps by a reinstall of SGLang: srt/serving.py.",
+        ),
+    ],
+)
+def test_status_names_a_later_change_and_the_next_step(
+    run: Run, package: Path, change: Callable[[Path], object], state: str, says: str
+) -> None:
     run("apply")
-    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
-    (package / SERVING).unlink()
-
+    change(package / SERVING)
     out = run("status").out
-
-    assert "  srt/models.py   edited since  as released\n" in out
-    assert "  srt/serving.py  missing " in out
-    assert "Edited since: srt/models.py. Undo that change, or discard it" in out
-    assert "Missing: srt/serving.py. Restore the files with" in out
-
-
-def test_status_names_a_replaced_file_and_the_next_step(
-    run: Run, package: Path
-) -> None:
-    run("apply")
-    (package / SERVING).write_bytes(b"def other(): ...\n")
-
-    out = run("status", "-v").out
-
-    assert f"{package}: the core is incomplete." in out
-    assert "  srt/models.py   patched         as released\n" in out
-    assert "  srt/serving.py  replaced since  modified\n" in out
-    assert "Replaced since, perhaps by a reinstall of SGLang: srt/serving.py." in out
-
-
-def test_status_names_a_file_that_is_missing_before_apply(
-    run: Run, package: Path
-) -> None:
-    (package / SERVING).unlink()
-    assert "  srt/serving.py  missing  unknown\n" in run("status").out
+    assert f"  srt/serving.py  {state} " in out and says in out
 
 
 def test_status_distinguishes_an_older_patch_from_another_build(
@@ -246,36 +204,25 @@ def test_patches_without_a_record_are_reported(run: Run, package: Path) -> None:
 def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
     run("apply")
 
+    before = contents(package)
+    planned = run("revert", "--dry-run", "-v")
+    document = run("revert", "--dry-run", "--json").document
+    assert contents(package) == before
     ran = run("revert", "-v")
 
-    assert ran.code == 0
+    assert "  srt/models.py   would be restored  as released\n" in planned.out
+    assert planned.out.endswith(
+        "Would restore SGLang 0.5.9: 2 files. Would remove the core. Dry run: nothing was "
+        "written.\n"
+    )
     assert "  srt/models.py   restored  as released\n" in ran.out
     assert ran.out.endswith(
         "Restored SGLang 0.5.9: 2 files. Removed the core. Restart its servers.\n"
     )
     assert contents(package) == SOURCES
-    assert run("revert").out == UNPATCHED
-
-
-def test_a_dry_run_of_revert_shows_what_would_be_restored(
-    run: Run, package: Path
-) -> None:
+    assert run("revert").out == run("revert", "--dry-run").out == UNPATCHED
     run("apply")
-    before = contents(package)
-
-    ran = run("revert", "--dry-run", "-v")
-    planned = run("revert", "--dry-run", "--json").document
-
-    assert ran.code == 0
-    assert "  srt/models.py   would be restored  as released\n" in ran.out
-    assert ran.out.endswith(
-        "Would restore SGLang 0.5.9: 2 files. Would remove the core. Dry run: nothing was "
-        "written.\n"
-    )
-    assert contents(package) == before
-    done = run("revert", "--json").document
-    assert planned == {**done, "dry_run": True}
-    assert run("revert", "--dry-run").out == UNPATCHED
+    assert document == {**run("revert", "--json").document, "dry_run": True}
 
 
 def test_a_dry_run_of_revert_refuses_what_revert_refuses(
@@ -313,38 +260,16 @@ def test_list_has_a_row_for_each_patch_with_its_state(run: Run, package: Path) -
     assert [patch["state"] for patch in listed] == ["in place", "not applied"]
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
-@pytest.mark.parametrize("command", ["list", "status", "apply", "revert"])
-def test_tables_are_folded_between_words(
-    tmp_path: Path, command: str, columns: int
-) -> None:
-    package = build(tmp_path)
-    args = [] if command == "list" else ["-v"]
-    target = ["--sglang-dir", str(package)]
-
-    shown = click.unstyle(
-        shown_on_terminal([*COMMAND, command, *args, *target], columns)
-    )
-
-    for word in ("vllm-api", "not applied", "endpoint,"):
-        assert command != "list" or word in shown
-    # A path and a command are not broken, so that they can be copied.
-    rows = [line for line in shown.splitlines() if len(line.split()) > 1]
-    breakable = [row for row in rows if str(package) not in row and "`" not in row]
-    assert all(len(row) <= columns for row in breakable)
-
-
-def test_finished_steps_have_a_tick_on_a_terminal(tmp_path: Path) -> None:
-    package = build(tmp_path)
-    command = [*COMMAND, "apply", "--dry-run"]
-    status = [*COMMAND, "revert", "--sglang-dir", str(package)]
-    assert "\x1b[32m\x1b[1m\N{CHECK MARK}\x1b[0m Nothing to revert" in (
-        shown_on_terminal(status, 80, PYTHONIOENCODING="utf-8")
-    )
-    plain = shown_on_terminal(status, 80, NO_COLOR="1", PYTHONIOENCODING="utf-8")
-    assert plain.startswith("\N{CHECK MARK} Nothing to revert") and "\x1b" not in plain
-    assert shown_on_terminal(status, 80, PYTHONIOENCODING="ascii").startswith("Nothing")
-    assert "\N{CHECK MARK}" not in shown_on_terminal(command, 80)
+def test_a_terminal_shows_a_tick_and_colours(tmp_path: Path) -> None:
+    revert = [*COMMAND, "revert", "--sglang-dir", str(build(tmp_path))]
+    tick = "\N{CHECK MARK} Nothing to revert"
+    shown = shown_on_terminal(revert, 80, PYTHONIOENCODING="utf-8")
+    assert click.unstyle(shown).startswith(tick) and "\x1b[32m" in shown
+    plain = shown_on_terminal(revert, 80, NO_COLOR="1", PYTHONIOENCODING="utf-8")
+    assert plain.startswith(tick) and "\x1b" not in plain
+    assert shown_on_terminal(revert, 80, PYTHONIOENCODING="ascii").startswith("Nothing")
+    failed = shown_on_terminal([*COMMAND, "status", "--python", "nothing"], 80)
+    assert failed.startswith(click.style("error:", fg="red", bold=True))
 
 
 def test_list_falls_back_to_the_newest_release(
@@ -364,47 +289,6 @@ def test_list_falls_back_to_the_newest_release(
     assert run("list", "--sglang-dir", str(package)).code == 3
 
 
-def test_repairs_are_reported_beside_the_result(run: Run, package: Path) -> None:
-    kill_apply(package, "committed.json")
-
-    ran = run("apply", "--json")
-
-    line = "undid an interrupted apply of core"
-    assert ran.err == f"agentcore-patch: {line}\n"
-    assert ran.document["recovered"] == line
-
-
-def test_a_waiting_command_says_so_and_continues(
-    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install = find(package)
-    held, waiting = threading.Event(), threading.Event()
-    show = cli._notify
-
-    def notify_with(asked: Asked) -> Callable[[str], None]:
-        def notify(line: str) -> None:
-            show(asked)(line)
-            waiting.set()
-
-        return notify
-
-    monkeypatch.setattr(cli, "_notify", notify_with)
-
-    def hold() -> None:
-        with transaction.locked(install):
-            held.set()
-            waiting.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    ran = run("apply", "--json")
-    holder.join()
-
-    assert (ran.code, ran.document["changed"]) == (0, True)
-    assert ran.err.startswith("agentcore-patch: waiting for another agentcore-patch (")
-
-
 def test_sentences_are_wrapped_and_commands_are_not() -> None:
     text = "Run `agentcore-patch apply --with vllm-api` and `agentcore-patch status`."
     failure = Failure("usage", 2, f"{text}\n  its log: /a/long/path/to/a/log")
@@ -416,24 +300,3 @@ def test_sentences_are_wrapped_and_commands_are_not() -> None:
         "  its log: /a/long/path/to/a/log",
     ]
     assert TextOutput().failure(failure).splitlines()[0] == f"error: {text}"
-
-
-@pytest.mark.parametrize("columns", [50, 80, 200])
-def test_text_fits_a_terminal(tmp_path: Path, columns: int) -> None:
-    package = build(tmp_path)
-
-    for args in (["apply", "--with", "nothing"], ["status", "--python", "nothing"]):
-        shown = shown_on_terminal([*COMMAND, *args], columns)
-        assert click.style("error:", fg="red", bold=True) in shown
-        lines = click.unstyle(shown).splitlines()
-        assert max(map(len, lines)) <= columns
-        assert len(lines) == 2 if columns == 200 else len(lines) >= 2
-
-    shown = click.unstyle(
-        shown_on_terminal([*COMMAND, "status", "--sglang-dir", str(package)], columns)
-    )
-    assert "not patched" in shown.replace("\n", " ")
-    # A path and a command are not broken, so that they can be copied.
-    paragraph = shown.split("\n\n")[-1].splitlines()
-    wrapped = [line for line in paragraph if str(package) not in line]
-    assert all(len(line) <= columns for line in wrapped)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from agentcore_patches.landing import release
 from agentcore_patches.landing.http import traces
 from agentcore_patches.landing.http.traces import Trace
 from tests.helpers.events import collected
+from tests.unit.small_server import DONE, Model, chat_endpoint, choice_of, line_of
 
 PROMPT = [101, 102, 103]
-DONE = "data: [DONE]\n\n"
 
 
 @dataclass
@@ -72,27 +71,6 @@ def write_logprobs(meta_info: dict[str, Any]) -> str:
     return json.dumps(meta_info)
 
 
-def choice_of(index: int, content: str = "") -> dict[str, Any]:
-    return {
-        "index": index,
-        "delta": {"content": content},
-        "logprobs": None,
-        "finish_reason": None,
-        "matched_stop": None,
-    }
-
-
-def line_of(*indices: int, content: str = "a") -> str:
-    """Return a line with some choices, as SGLang writes it."""
-    chunk = {
-        "id": "x",
-        "choices": [choice_of(index, content) for index in indices],
-        "model": "m",
-        "usage": None,
-    }
-    return f"data: {json.dumps(chunk, separators=(',', ':'))}\n\n"
-
-
 def read(line: str) -> dict[str, Any]:
     """Parse a line; fail if a key occurs twice."""
 
@@ -106,7 +84,7 @@ def read(line: str) -> dict[str, Any]:
 
 
 def stamped(trace: Trace, *indices: int) -> dict[str, Any]:
-    return read(trace.stamp(line_of(*indices)))
+    return read(trace.stamp(line_of(*(choice_of(index, "a") for index in indices))))
 
 
 INDEX = st.integers(0, 2)
@@ -180,7 +158,6 @@ def test_every_token_is_sent_once_with_its_logprobs(
 @pytest.mark.parametrize(
     ("generated", "said"),
     [
-        ("aaa", ["a", None, None]),
         ("abb", ["a", "b", "b"]),
         ("aaabbaa", ["a", None, None, "b", "b", "a", None]),
     ],
@@ -215,7 +192,6 @@ def pushed(*n_tokens: int, **options: Any) -> Trace:
         '"logprobs":null,"finish_reason":null',
         '","finish_reason":"stop"}]}',
         '"choices":[{"index":1,',
-        "data: {}\n\n",
         "\\",
         "é\u2028🙂",
     ],
@@ -227,7 +203,7 @@ def test_text_that_looks_like_json_is_left_alone(
     trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
     for position in range(3):
         trace.push(0, engine.delivers(1, 0))
-        chunk = read(trace.stamp(line_of(0, content=content)))
+        chunk = read(trace.stamp(line_of(choice_of(0, content))))
         chunk.pop("prompt_token_ids", None)
         assert chunk["choices"] == [
             {**choice_of(0, content), "token_ids": [position]},
@@ -256,44 +232,34 @@ def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
 # Generators
 
 
-def serving(incremental: bool = True) -> Any:
-    manager = SimpleNamespace(server_args=SimpleNamespace(stream_output=incremental))
-    return SimpleNamespace(
-        tokenizer_manager=manager,
-        create_streaming_error_response=lambda message: json.dumps({"error": message}),
-    )
-
-
-@dataclass
-class Asked:
-    """A request with the attributes that the wrappers read."""
-
-    return_token_ids: bool | None = None
-    return_routed_experts: bool = False
-    logprobs: Any = None
-    n: int = 1
-
-    def model_copy(self, update: dict[str, Any]) -> Asked:
-        return Asked(**{**self.__dict__, **update})
+def request(return_token_ids: bool | None = None) -> Any:
+    fields = {"return_token_ids": return_token_ids, "return_routed_experts": False}
+    return Model(**fields, logprobs=None, n=1)
 
 
 async def three_chunks(
-    self: Any, adapted: Any, request: Asked, raw: Any, fork: int = 0, trace: Any = None
+    self: Any, adapted: Any, request: Any, raw: Any, fork: int = 0, trace: Any = None
 ) -> AsyncIterator[str]:
     """Generate like SGLang; a fork has added a parameter."""
     engine = Engine(0, True)
     for _ in range(3):
         trace.push(0, engine.delivers(1, 0))
-        yield line_of(0, content=f"fork {fork}")
+        yield line_of(choice_of(0, f"fork {fork}"))
     yield DONE
 
 
 def test_extra_arguments_of_a_fork_reach_its_generator() -> None:
     stream = traces.chat(three_chunks)
     for lines in (
-        stream(serving(), None, Asked(), None, 7),
-        stream(serving(), None, Asked(), None, fork=7),
-        stream(serving(), adapted_request=None, request=Asked(), raw=None, fork=7),
+        stream(chat_endpoint(stream_output=True), None, request(), None, 7),
+        stream(chat_endpoint(stream_output=True), None, request(), None, fork=7),
+        stream(
+            chat_endpoint(stream_output=True),
+            adapted_request=None,
+            request=request(),
+            raw=None,
+            fork=7,
+        ),
     ):
         *chunks, done = collected(lines)
         assert done == DONE
@@ -306,19 +272,23 @@ def test_extra_arguments_of_a_fork_reach_its_generator() -> None:
 def test_only_a_request_for_token_ids_needs_an_engine_that_delivers_them() -> None:
     async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
         trace.push(0, {"text": "a", "meta_info": {}})
-        yield line_of(0)
+        yield line_of(choice_of(0))
 
     stream = traces.chat(generate)
-    assert collected(stream(serving(), None, Asked(), None)) == [line_of(0)]
-    error, done = collected(stream(serving(), None, Asked(True), None))
+    assert collected(
+        stream(chat_endpoint(stream_output=True), None, request(), None)
+    ) == [line_of(choice_of(0))]
+    error, done = collected(
+        stream(chat_endpoint(stream_output=True), None, request(True), None)
+    )
     assert "output_ids" in read(error)["error"]
     assert done == DONE
 
     whole: Any = traces.get_token_ids
-    assert whole(Asked(), {"output_ids": [1]}) == [1]
-    assert whole(Asked(), {}) is whole(Asked(False), {"output_ids": [1]}) is None
+    assert whole(request(), {"output_ids": [1]}) == [1]
+    assert whole(request(), {}) is whole(request(False), {"output_ids": [1]}) is None
     with pytest.raises(KeyError, match="output_ids"):
-        whole(Asked(True), {})
+        whole(request(True), {})
 
 
 def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

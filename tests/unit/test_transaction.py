@@ -1,25 +1,32 @@
-"""Replacing files and restoring them."""
+"""Replacing files and restoring them; files that the original install does not have."""
 
 from __future__ import annotations
 
 import errno
 import os
+import py_compile
+import shutil
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     FIRST,
     FOLDER,
     SECOND,
+    TRACES,
     commit,
     patched,
+    photograph,
     revert,
     vanilla,
+    write,
 )
 
 
@@ -81,3 +88,85 @@ def test_the_state_folder_is_readable_under_any_umask(install: Install) -> None:
     modes = {stat.S_IMODE((folder / f).stat().st_mode) for f in ("state.json", "lock")}
     assert modes == {0o644}
     assert (folder / ".gitignore").read_text() == "*\n"
+
+
+# Created files
+
+
+def folder(install: Install) -> Path:
+    return install.package / "srt/agentcore"
+
+
+def test_earlier_bytecode_of_a_created_file_is_not_restored(install: Install) -> None:
+    before = photograph(install)
+    commit(install, TRACES)
+    py_compile.compile(str(install.package / TRACES))
+    (install.package / TRACES).unlink()
+    shutil.rmtree(install.package / FOLDER)
+    commit(install, TRACES)
+    revert(install)
+    assert photograph(install) == before
+
+
+def test_a_folder_with_a_file_of_another_program_stays(install: Install) -> None:
+    commit(install, TRACES)
+    other_file = folder(install) / "theirs.py"
+    other_file.touch()
+    revert(install)
+    assert list(folder(install).iterdir()) == [other_file]
+
+
+def test_a_created_file_has_the_mode_of_its_neighbours(install: Install) -> None:
+    (install.package / FIRST).chmod(0o755)
+    (install.package / "farther.py").touch(0o600)
+    (install.package / "srt").chmod(0o750)
+    commit(install, TRACES)
+    mode = stat.S_IMODE((install.package / TRACES).stat().st_mode)
+    assert mode == 0o644
+    assert stat.S_IMODE(folder(install).stat().st_mode) == 0o750
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_file_that_exists_already_is_not_replaced(install: Install) -> None:
+    folder(install).mkdir()
+    write(install, TRACES, b"theirs\n")
+    before = photograph(install)
+    with pytest.raises(SourceConflict, match=rf"{TRACES} already exists"):
+        commit(install, TRACES, FIRST)
+    assert photograph(install) == before
+    (install.package / TRACES).unlink()
+    folder(install).rmdir()
+
+
+def test_an_identical_file_without_a_record_is_adopted(install: Install) -> None:
+    before = photograph(install)
+    folder(install).mkdir()
+    write(install, TRACES, patched(TRACES))
+    assert commit(install, TRACES, FIRST) == (FIRST,)
+    assert revert(install) == (FIRST, TRACES)
+    assert photograph(install) == before
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("link", "path"), [("srt/agentcore", TRACES), ("srt/__pycache__", FIRST)]
+)
+def test_a_folder_that_is_a_link_is_refused(
+    link: str, path: str, install: Install, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (install.package / link).symlink_to(elsewhere)
+    with pytest.raises(AccessError, match="symbolic link"):
+        commit(install, path)
+    assert list(elsewhere.iterdir()) == []
+    (install.package / link).unlink()
+
+
+def test_a_clean_checkout_is_recognized(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    write(install, FIRST, vanilla(FIRST))
+    (install.package / TRACES).unlink()
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.changed
+    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)

@@ -66,6 +66,16 @@ def launch() -> Any:
     return batch
 
 
+def test_without_an_update_version_and_cache_key_stay() -> None:
+    weight_versions.set_version(None)
+    assert launch().weight_version == "a"
+    req = request()
+    run(req, SimpleNamespace(weight_version=None))
+    assert sent(req, 1) == [["a", 0, 1]]
+    weight_versions.set_cache_key(req)
+    assert req.extra_key is None
+
+
 def test_a_result_without_sampled_tokens_has_no_span() -> None:
     req = request()
     run(req, launch(), n_tokens=0)
@@ -101,12 +111,11 @@ def test_an_output_has_only_new_spans_of_its_own_requests() -> None:
     assert sent(one, 5) == [["a", 0, 4], ["b", 4, 5]]
 
 
-def test_a_request_that_is_gone_is_not_kept(weights: _Weights) -> None:
+def test_a_request_that_is_gone_or_in_a_beam_search_has_no_versions(
+    weights: _Weights,
+) -> None:
     run(request(), launch())
     assert not weights.unsent
-
-
-def test_the_tokens_of_a_beam_search_have_no_versions() -> None:
     req = request(beam_group=object())
     run(req, launch())
     assert sent(req, 1) is None
@@ -160,39 +169,18 @@ def test_an_update_in_several_requests_counts_at_its_end(
     assert weights.n_updates == 1
 
 
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace SGLang's response classes."""
+def test_no_storage_is_attached_after_an_update(
+    weights: _Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         requests, "build_output", lambda recv_req, **said: SimpleNamespace(**said)
     )
-
-
-@pytest.mark.usefixtures("answers")
-def test_no_storage_is_attached_after_an_update(weights: _Weights) -> None:
     attach = weight_updates.attach_storage(lambda scheduler, recv_req: "attached")
     assert attach(None, None) == "attached"
     weights.n_updates = 1
     answer = attach(None, None)
     assert not answer.success
     assert "older weights" in answer.message
-
-
-def test_an_update_without_a_version_keeps_the_old_one() -> None:
-    weight_versions.set_version(None)
-    assert launch().weight_version == "a"
-
-
-def test_a_batch_without_a_version_has_the_current_one() -> None:
-    req = request()
-    run(req, SimpleNamespace(weight_version=None))
-    assert sent(req, 1) == [["a", 0, 1]]
-
-
-def test_without_an_update_the_cache_key_is_the_requests() -> None:
-    req = request()
-    weight_versions.set_cache_key(req)
-    assert req.extra_key is None
 
 
 @pytest.mark.parametrize(

@@ -24,53 +24,34 @@ SUBSTITUTIONS = [
     # (shape, statement of the file, new code, the new code with the expressions)
     ("return $X", "return a + b", "y = 2 * $X", "y = 2 * (a + b)"),
     ("return $X", "return a * b", "y = 2 + $X", "y = 2 + a * b"),
-    ("return $X", "return a + b", "y = $X + c", "y = a + b + c"),
     ("return $X", "return a - b", "y = c - $X", "y = c - (a - b)"),
     ("return $X", "return -a", "y = $X ** 2", "y = (-a) ** 2"),
-    ("return $X", "return a ** b", "y = -$X", "y = -a ** b"),
     ("return $X", "return a or b", "y = not $X", "y = not (a or b)"),
-    ("return $X", "return a and b", "y = $X or c", "y = a and b or c"),
-    ("return $X", "return not a", "y = $X == b", "y = (not a) == b"),
     ("return $X", "return a < b", "y = $X < c", "y = (a < b) < c"),
     # Calls and other atoms need no parentheses.
     ("return $X", "return a.b(c)[0]", "y = -$X.d", "y = -a.b(c)[0].d"),
-    ("return $X", "return (a + b)", "y = 2 * $X", "y = 2 * (a + b)"),
-    ("return $X", "return a + b", "y = ($X)", "y = (a + b)"),
     ("return $X", "return 1", "y = $X.real", "y = (1).real"),
     # Conditional expressions, lambdas, await and yield.
     ("return $X", "return a if b else c", "y = $X or d", "y = (a if b else c) or d"),
     ("return $X", "return a if b else c", "y = g($X, k=$X)", "y = g(a if b else c, k=a if b else c)"),
     ("return $X", "return lambda: a", "y = $X or b", "y = (lambda: a) or b"),
-    ("return $X", "return a or b", "y = lambda: $X", "y = lambda: a or b"),
     ("return $X", "return await a()", "y = $X.b", "y = (await a()).b"),
-    ("return $X", "return a or b", "y = await $X", "y = await (a or b)"),
-    ("y = $X", "y = yield a", "z = $X", "z = yield a"),
     ("y = $X", "y = yield a", "z = g(k=$X)", "z = g(k=(yield a))"),
     # Walrus, and tuples without parentheses.
-    ("g($X)", "g(a := b)", "h($X)", "h(a := b)"),
     ("g($X)", "g(a := b)", "h(k=$X)", "h(k=(a := b))"),
-    ("return $X", "return a, b", "y = $X", "y = a, b"),
     ("return $X", "return a, b", "g(k=$X)", "g(k=(a, b))"),
     ("return $X", "return a, b", "y = $X, c", "y = (a, b), c"),
-    ("return $X", "return a,", "y = g($X)", "y = g((a,))"),
     # Generator expressions, comprehensions, star arguments.
-    ("g($X)", "g(a for a in b)", "h($X)", "h(a for a in b)"),
     ("g($X)", "g(a for a in b)", "h($X, c)", "h((a for a in b), c)"),
-    ("return $X", "return a if b else c", "y = [d for d in $X]", "y = [d for d in (a if b else c)]"),
     ("return $X", "return a or b", "g(*$X, **$X)", "g(*a or b, **a or b)"),
-    ("return $X", "return a or b", "y = {**$X}", "y = {**(a or b)}"),
     # In f-strings.
-    ("return $X", "return a, b", "y = f'{$X!r}'", "y = f'{a, b!r}'"),
     ("return $X", "return a != b", "y = f'{$X!r:>{$X}}'", "y = f'{a != b!r:>{a != b}}'"),
-    ("return $X", "return lambda: a", "y = f'{$X}'", "y = f'{(lambda: a)}'"),
     ("return $X", "return {a: b}", "y = f'{$X}'", "y = f'{({a: b})}'"),
     ("return $X", "return a['b']", "y = f'''{$X}'''", "y = f'''{a['b']}'''"),
     ("return f'a{$X}'", "return f'a{b + c}'", "y = 2 * $X", "y = 2 * (b + c)"),
     # Names in capitals, without a `$`, stand for themselves.
-    ("g(X, $X)", "g(X, a)", "h(X, $X)", "h(X, a)"),
     ("g($X)", "g(a.b)", "h(X=$X)", "h(X=a.b)"),
     ("g($X)", "g(a.b)", "$X.X = 1", "a.b.X = 1"),
-    ("g($X)", "g(a)", "y = 'X', $X  # X", "y = 'X', a  # X"),
     # Inserted code is not searched again, and a name is a whole word.
     ("g($X, $Y)", "g(Y.a, X.b)", "h($X, $Y)", "h(Y.a, X.b)"),
     ("g($X)", "g(a)", "h(XX, X_X, $X)", "h(XX, X_X, a)"),
@@ -96,8 +77,8 @@ def test_an_expression_that_does_not_fit_its_place_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "captured",
-    ["a['b']", "a[f'{b}']", 'a["\\n"]', 'a["#"]', "(\n        a\n    )"],
-    ids=["quotes", "quotes in quotes", "backslash", "hash", "lines"],
+    ["a['b']", 'a["\\n"]', 'a["#"]', "(\n        a\n    )"],
+    ids=["quotes", "backslash", "hash", "lines"],
 )
 def test_an_f_string_of_python_before_3_12_cannot_take_every_expression(
     captured: str,
@@ -108,35 +89,20 @@ def test_an_f_string_of_python_before_3_12_cannot_take_every_expression(
         rewritten(f"def f():\n    yield {captured}\n", edit)
 
 
-def test_a_replacement_keeps_captures_inside_f_strings() -> None:
-    edit = Replace(FILE, "f", "yield $X", 'log(f"{$X!r}")')
-    assert_rewrites(
-        edit, "def f():\n    yield a, b\n", 'def f():\n    log(f"{a, b!r}")\n'
-    )
-
-
 UNBOUND = "`$Y` of the new code is not captured by a shape"
 NOWHERE = "has a capture where no expression can stand"
 NOT_HERE = "contains `$`, but captures are not allowed here"
 MISUSED = [
     (Insert(FILE, "f", "g($Y)", before="g($X)"), UNBOUND),
-    (Insert(FILE, "f", "g(f'{$Y}')", after="g($X)"), UNBOUND),
-    (Insert(FILE, "f", "g($Y)"), UNBOUND),
     (Replace(FILE, "f", "g($X)", "h($Y)"), UNBOUND),
     (Insert(FILE, "f", "g(a.$X)", before="g($X)"), NOWHERE),
-    (Insert(FILE, "f", "g(lambda $X: a)", before="g($X)"), NOWHERE),
     (Insert(FILE, "f", "g('$X')", before="g($X)"), NOWHERE),
     (Insert(FILE, "f", "g()  # $X", before="g($X)"), NOWHERE),
-    (Insert(FILE, "f", "g($X)", before="g('$X')"), NOWHERE),
-    (Replace(FILE, "f", "g(a.$X)", "h()"), NOWHERE),
     (Expect(FILE, "f", "g(a.$X)"), NOWHERE),
-    (AddCondition(FILE, "f", "if a.$X: ...", "b"), NOWHERE),
     (AddCondition(FILE, "f", "if $X: ...", "$X"), NOT_HERE),
     (AddKeyword(FILE, "f", "g", "a=$X"), NOT_HERE),
-    (AddKeyword(FILE, "f", "$X", "a=b"), NOT_HERE),
     (AddParameter(FILE, "f", "a=$X"), NOT_HERE),
     (AddField(FILE, "A", "a: $X = 0"), NOT_HERE),
-    (AddField(FILE, "A", "a: int = 0", native="a: $X = 0"), NOT_HERE),
     (AddMethod(FILE, "A", "def f(self):\n    return '$X'"), NOT_HERE),
     (Decorate(FILE, "f", "$X"), NOT_HERE),
 ]
@@ -158,10 +124,3 @@ def test_an_expression_of_many_lines_keeps_its_layout() -> None:
         f"def f(a, b):\n{before}",
         f"def f(a, b):\n    if c:\n        y = (a\n            + b)\n{before}",
     )
-
-
-def test_a_condition_that_is_added_keeps_its_meaning() -> None:
-    source = "def f(a, b):\n    if (c := a) or b: pass\n"
-    edit = AddCondition(FILE, "f", "if ... or b: ...", "d if a else b")
-    condition = "((c := a) or b) and (d if a else b)"
-    assert_rewrites(edit, source, source.replace("(c := a) or b", condition))

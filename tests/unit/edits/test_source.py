@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from textwrap import indent
 
 import pytest
 
@@ -13,7 +14,6 @@ from agentcore_patches.edits import (
     AddMethod,
     AddParameter,
     Decorate,
-    Edit,
     Import,
     Insert,
     InvalidEdit,
@@ -88,19 +88,14 @@ def test_one_file_takes_edits_of_many_definitions() -> None:
     assert apply_edits(new, edits) == (new, (False,) * len(edits))
 
 
-@pytest.mark.parametrize(
-    ("members", "found"),
-    [
-        ("    g = 1\n", "`f` is not defined"),
-        ("    def f(self): pass\n" * 2, "`f` is defined 2 times"),
-    ],
-)
-def test_a_member_is_searched_for_in_a_class_that_changes_too(
-    members: str, found: str
-) -> None:
+def test_a_member_is_searched_for_in_a_class_that_changes_too() -> None:
     edit = Insert(FILE, "Answer.f", "log(data)", before="return data")
-    with pytest.raises(SourceConflict, match=f"in `Answer.f`, .*: {found}"):
-        rewritten(f"class Answer:\n    text: str\n{members}", FIELD, edit)
+    for members, found in (("g = 1", "not defined"), ("def f(): ...\n" * 2, "2 times")):
+        source = "class Answer:\n    text: str\n" + indent(members, "    ")
+        with pytest.raises(
+            SourceConflict, match=f"in `Answer.f`, .*: `f` is .*{found}"
+        ):
+            rewritten(source, FIELD, edit)
 
 
 def test_a_method_of_an_inner_class_is_refused_beside_edits_around_it() -> None:
@@ -118,21 +113,16 @@ BYTES = {
         "x = 'a\u2028b\x85c\x1cd\x0be'\n"
         "def f(data):\n    y = '\u2029'\n<    log(data)\n>    return data\n"
     ).encode(),
-    "form feeds around": b"x = 1\n\x0c\ny = 2\n\x0c\n"
-    b"def f(data):\n<    log(data)\n>    return data\n\x0c\n",
     "a form feed inside": b"def f(data):\n    x = 1\n<    log(data)\n>\x0c\n    return data\n",
     "mixed line ends": b"x = 1\r\n"
     b"def f(data):\r\n    y = 2\n<    log(data)\r\n>    return data\r\n\nz = 3\n",
     "tabs": b"def f(data):\n\tif data:\n<\t\tlog(data)\n>\t\treturn data\n",
-    "indentation by two": b"def f(data):\n<  log(data)\n>  return data\n",
     "code in a string, and trailing blanks": b'x = """\ndef f(data):\n    return data\n"""\n'
     b"def f(data):\n<    log(data)\n>    return data   \n \t \n",
     "semicolons": b"a = 1; b = 2\n"
     b"def f(data):\n    c = 3; d = 4;\n<    log(data)\n>    return data;\n",
     "backslashes": b"def f(data):\n    x = 1 + \\\n        2\n"
     b"<    log(data)\n>    return \\\n        data\n",
-    "strings of several lines": b'class A:\n    x = """\nno\n"""\n'
-    b'def f(data):\n    y = """\nno\n  """\n<    log(data)\n>    return data\n',
     "comments at any depth": b"def f(data):\n# left\n    x = 1\n"
     b"<    log(data)\n>  # odd\n    # right\n    return data\n# end\n",
 }
@@ -147,13 +137,9 @@ def test_every_other_byte_is_kept(marked: bytes) -> None:
 
 BINDINGS = [
     "import agentcore.x",
-    "from sglang.srt import agentcore as agentcore, x",
-    "first, [agentcore, *rest] = os.x",
     "from sglang.srt import agentcore\ndef agentcore(): pass",
-    "from sglang.srt import agentcore\nfrom sglang.srt import agentcore",
     "if TYPE_CHECKING:\n    from sglang.srt import agentcore",
     "try: pass\nexcept E as agentcore: pass",
-    "for agentcore in os: pass",
     "match os:\n    case {'a': [*agentcore], **rest}: pass",
     "print(1 if (agentcore := 2) else 3)",
 ]
@@ -174,12 +160,9 @@ LINE_ENDS = "it has form feeds, or carriage returns as line ends"
     [
         (b"", "`f` is not defined"),
         (b"def f(data:\n", UNPARSED),
-        (b"def f(data):\n    return \x00data\n", UNPARSED),
         (b"x = '\xff'\n", "cannot be decoded"),
         (b"# coding: nonsense\n", "cannot be decoded"),
-        (b"# coding: rot13\n", "cannot be decoded"),
         pytest.param(b"x = " + b"(" * 9999, UNPARSED, id="parentheses"),
-        pytest.param(b"x = " + b"-" * 99999 + b"1", UNPARSED, id="minus signs"),
         (b"\x0cdef f(data):\n    return data\n", LINE_ENDS),
         (b"def f(data):\r    return data\rx = 1\r", LINE_ENDS),
         (None, "there is no such file"),
@@ -192,32 +175,10 @@ def test_an_unreadable_file_is_refused(source: bytes | None, words: str) -> None
     assert FILE in str(refused.value)
 
 
-IMPORTED = b"from sglang.srt import agentcore  # agentcore-patch: calls"
-METHOD_TEXT = (
-    b"    # agentcore-patch: itself\n    def method(self):\n        return self\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("edit", "before", "after"),
-    [
-        (
-            METHOD,
-            b"class Answer:\n    text: str",
-            b"class Answer:\n    text: str\n\n" + METHOD_TEXT,
-        ),
-        (IMPORT, b"x = 1\r\nimport os", b"x = 1\r\nimport os\r\n" + IMPORTED + b"\r\n"),
-        (
-            IMPORT,
-            b"\xef\xbb\xbffrom sglang.srt.x import y",
-            b"\xef\xbb\xbf" + IMPORTED + b"\nfrom sglang.srt.x import y",
-        ),
-    ],
-)
-def test_a_missing_final_line_end_is_added_before_new_lines(
-    edit: Edit, before: bytes, after: bytes
-) -> None:
-    assert_bytes(edit, before, after)
+def test_a_missing_final_line_end_is_added_before_new_lines() -> None:
+    line = b"from sglang.srt import agentcore  # agentcore-patch: calls"
+    before = b"\xef\xbb\xbfx = 1\r\nimport os"
+    assert_bytes(IMPORT, before, before + b"\r\n" + line + b"\r\n")
 
 
 LAND = Land("srt/agentcore/traces.py", "x = 1\ny = '\u00e9'\n", name="traces")
@@ -231,6 +192,5 @@ def test_a_module_lands_once_with_any_line_ends(text: str) -> None:
     assert apply_edits(None, [land]) == (text.encode(), (True,))
 
 
-@pytest.mark.parametrize("there", [b"", b"x = 1\n", b"x = 1\ny = '\xe9'\n"])
-def test_a_module_does_not_land_on_another_file(there: bytes) -> None:
-    assert_refused(LAND, there, "there is another file of that name")
+def test_a_module_does_not_land_on_another_file() -> None:
+    assert_refused(LAND, b"x = 1\n", "there is another file of that name")

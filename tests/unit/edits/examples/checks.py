@@ -58,13 +58,6 @@ EXAMPLES: Examples = {
         ! `Answer` is not defined
           x = 1
     """,
-    RefuseDefinition(FILE, "Answer"): """
-        nothing of that name but a variable
-          Answer = 1
-        a class
-        ! it was found, so this is another release's file
-          class Answer: pass
-    """,
     RefuseField(FILE, "Answer", ("ids", "trace"), name="token-ids/absent"): """
         = a check that there is no field `ids` or `trace`
         a class without the fields
@@ -75,20 +68,12 @@ EXAMPLES: Examples = {
                   ids: list = []
           class Other:
               ids: list
-        a class without any
-          class Answer: pass
         a field of that name
         ! the class has a field of that name: `trace: Optional[str] = None`. SGLang
         ! already returns this field, so the patch would write it twice
           class Answer:
               text: str
               trace: Optional[str] = None
-        a field of that name without a default
-        ! the class has a field of that name: `ids: list`. SGLang already returns this field,
-        ! so the patch would write it twice
-          class Answer:
-              def f(self): pass
-              ids: list
     """,
     RefuseField(FILE, "A", ("ids",)): """
         = a check that there is no field `ids`
@@ -98,10 +83,6 @@ EXAMPLES: Examples = {
 MALFORMED: Words = {
     Expect(FILE, "A", "x ="): "`x =` cannot be parsed as one statement",
     Expect(FILE, "A b", "x = 1"): "the scope `A b` is not a dotted name",
-    ExpectDefinition(FILE, "A b"): "the scope `A b` is not a dotted name",
-    RefuseDefinition(FILE, "A b"): "the scope `A b` is not a dotted name",
     RefuseField(FILE, "A", ()): "() is not a tuple of names",
-    RefuseField(FILE, "A", ("a.b",)): "('a.b',) is not a tuple of names",
     RefuseField(FILE, "A", "ids"): "'ids' is not a tuple of names",  # type: ignore[arg-type]
-    RefuseField(FILE, "A b", ("ids",)): "the scope `A b` is not a dotted name",
 }  # fmt: skip

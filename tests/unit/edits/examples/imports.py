@@ -59,11 +59,6 @@ EXAMPLES: Examples = {
           # Copyright.
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-        below the end of a string that looks like a comment
-          x = '''
-          # not a comment'''
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-          from sglang.srt.x import y
         above the statement in whose last line the import stands
           import os
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
@@ -82,12 +77,6 @@ EXAMPLES: Examples = {
 
           def f():
               from sglang.srt.x import y
-        above a statement that begins on the line of the last import
-          from __future__ import annotations
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-          import os; x = (
-              1,
-          )
         above the first import from the package, where others and definitions are above
           import os
           if os:
@@ -103,10 +92,6 @@ EXAMPLES: Examples = {
           @decorated
           def f(): pass
           import zlib
-        there is such an import
-          import os
-          from sglang.srt import (agentcore)  # somebody's
-          from sglang.srt.x import y
         there is such an import, with others
           from sglang.srt import (
               about,
