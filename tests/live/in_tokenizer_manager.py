@@ -280,7 +280,7 @@ def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
 
         return fail
 
-    for name in ("_push", "_take"):
+    for name in ("_push", "_write_pending"):
         original = getattr(Trace, name)
         setattr(Trace, name, failing(original))
         try:
