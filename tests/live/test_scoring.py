@@ -78,7 +78,9 @@ from sglang.srt.server_args import prepare_server_args
 
 if __name__ == "__main__":
     engine = Engine(server_args=prepare_server_args(sys.argv[2:]))
-    print(json.dumps(engine.score(**json.loads(sys.argv[1]))))
+    result = engine.score(**json.loads(sys.argv[1]))
+    # Newer releases wrap the scores.
+    print(json.dumps(getattr(result, "scores", result)))
     engine.shutdown()
 """
 
