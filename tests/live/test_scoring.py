@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentcore_patches.patches.releases import is_between
+from agentcore_verify import cpu
 from agentcore_verify.server import Server
 from tests.helpers.asking import (
     CASES,
@@ -19,7 +25,7 @@ from tests.helpers.asking import (
     assert_whole,
 )
 from tests.helpers.endpoints import CHAT, post, send
-from tests.helpers.servers import held, held_requests
+from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
 pytestmark = pytest.mark.parametrize(
@@ -64,6 +70,23 @@ SCORINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "decisions": ("/v1/decisions", {"input": "Rain.", "questions": [QUESTION]}),
 }
 """Requests that generate nothing, by name; every release serves all but the last."""
+
+ENGINE = """
+import json, sys
+from sglang.srt.entrypoints.engine import Engine
+from sglang.srt.server_args import prepare_server_args
+
+if __name__ == "__main__":
+    engine = Engine(server_args=prepare_server_args(sys.argv[2:]))
+    result = engine.score(**json.loads(sys.argv[1]))
+    # Newer releases wrap the scores.
+    print(json.dumps(getattr(result, "scores", result)))
+    engine.shutdown()
+"""
+
+RERANKER = """{#- The answer can only be "yes" or "no". -#}
+{{ messages[0].content }} {{ messages[1].content }}"""
+"""A template by which SGLang takes a decoder for a reranker."""
 
 
 def scores(server: Server, name: str) -> tuple[float, ...]:
@@ -207,3 +230,44 @@ def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
         return found <= stock
 
     wait_until(has_all)
+
+
+def test_an_engine_scores_like_an_unpatched_server(
+    vanilla: Server, trees: Trees, tmp_path: Path
+) -> None:
+    (script := tmp_path / "engine.py").write_text(ENGINE)
+    options = vanilla.options
+    args = ("--model-path", options.model, *cpu.ARGS, "--log-level", "error")
+    roots = os.pathsep.join(map(str, (trees.patched, cpu.SITE)))
+    done = subprocess.run(
+        [options.python, script, json.dumps(LABELS), *args],
+        env={**os.environ, **cpu.ENV, **options.env, "PYTHONPATH": roots},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = _flat(json.loads(done.stdout.splitlines()[-1]))
+    assert found == pytest.approx(scores(vanilla, "IDs"), abs=LOGPROB_NOISE)
+
+
+@pytest.mark.usefixtures("mode")
+def test_a_decoder_ranks_documents_like_an_unpatched_one(
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(scripted_model, model)
+    vocabulary = model / "tokenizer.json"
+    # The tokens of bytes that no text has.
+    text = vocabulary.read_text().replace('"þ"', '"yes"').replace('"ÿ"', '"no"')
+    vocabulary.write_text(text)
+    (model / "chat_template.jinja").write_text(RERANKER)
+    ranked = []
+    for tree in (trees.patched, trees.vanilla):
+        with launch(tree, model=model) as running:
+            response = send(
+                running, "/v1/rerank", query="Is it?", documents=["It is.", "A lantern"]
+            )
+            assert response.ok, response.text
+            ranked.append([one["score"] for one in response.json()])
+    assert ranked[0] == pytest.approx(ranked[1], abs=LOGPROB_NOISE)
+    assert all(0.01 < score < 0.99 for score in ranked[0])

@@ -540,16 +540,23 @@ def test_an_update_from_tensors_that_the_model_does_not_take_fails(
 
 @pytest.mark.usefixtures("slow_engine", "old")
 @in_place_or_none
-def test_concurrent_updates_from_disk_are_all_answered(
-    updated: Server, model: Weights, pause: str | None
+def test_concurrent_updates_from_disk_run_one_by_one(
+    updated: Server, model: Weights, expected: list[float], pause: str | None
 ) -> None:
     def several() -> list[str]:
-        with ThreadPoolExecutor(3) as pool:
-            return [*pool.map(lambda _: update(updated, model.mute), range(3))]
+        with ThreadPoolExecutor(4) as pool:
+            folders = (model.mute, model.changed) * 2
+            return [*pool.map(partial(update, updated), folders)]
 
     outputs, versions = through(updated, pause, several)
     assert all(output.finish == "length" for output in outputs)
-    assert post(updated, CHAT, **QUESTION)["weight_version"] in versions
+    answer = later(updated)
+    last = answer["meta_info"]["weight_version"]
+    assert last in versions
+    if last.startswith("mute"):
+        assert {*answer["output_ids"]} == {weights.MUTE_TOKEN}
+    else:
+        assert logprobs_of(answer) == pytest.approx(expected, abs=LOGPROB_NOISE)
 
 
 def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:

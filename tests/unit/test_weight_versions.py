@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,21 +199,3 @@ def test_an_answer_has_the_name_of_its_weights_at_the_top(
     request_ = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
     made = build(None, request_, [{"meta_info": {"weight_version": version}}])
     assert getattr(made, "weight_version", None) == said
-
-
-def test_updates_run_one_at_a_time() -> None:
-    running: list[int] = []
-
-    @http.weight_versions.one_at_a_time
-    async def update(self: Any, number: int) -> int:
-        running.append(number)
-        await asyncio.sleep(0)
-        assert running == [number]
-        return running.pop()
-
-    async def run() -> None:
-        manager: Any = SimpleNamespace()
-        made = await asyncio.gather(*(update(manager, number) for number in range(3)))
-        assert made == [0, 1, 2]
-
-    asyncio.run(run())

@@ -126,7 +126,7 @@ def _wants_metadata(request: ChatCompletionRequest | CompletionRequest) -> bool:
 
 
 def update_lock(manager: TokenizerManager) -> Any:
-    """Return the lock that a weight update holds while no request runs.
+    """Return the lock that one weight update at a time holds while no request runs.
 
     The lock does not wait for paused requests, since they do not run. A tokenizer
     worker may learn of a pause while an update is already waiting.
@@ -134,6 +134,8 @@ def update_lock(manager: TokenizerManager) -> Any:
     from sglang.srt.utils.aio_rwlock import RWLock
 
     class UpdateLock(RWLock):
+        one_update = asyncio.Lock()
+
         @property
         def writer_lock(self) -> Any:
             return self._wait_for_requests()
@@ -144,7 +146,8 @@ def update_lock(manager: TokenizerManager) -> Any:
             try:
                 while not (acquiring.done() or manager.is_pause):
                     await asyncio.wait((acquiring,), timeout=_POLL_INTERVAL)
-                yield
+                async with self.one_update:
+                    yield
             finally:
                 acquiring.cancel()
                 try:
@@ -157,17 +160,6 @@ def update_lock(manager: TokenizerManager) -> Any:
                     await self.release_writer()
 
     return UpdateLock()
-
-
-def one_at_a_time(update: Callable[..., Any]) -> Callable[..., Any]:
-    """Run updates from disk one at a time: SGLang keeps only one pending result."""
-
-    @wraps(update)
-    async def updated(self: TokenizerManager, *args: Any, **kwargs: Any) -> Any:
-        async with vars(self).setdefault("one_update", asyncio.Lock()):
-            return await update(self, *args, **kwargs)
-
-    return updated
 
 
 def counted(update: Callable[..., Any]) -> Callable[..., Any]:

@@ -95,11 +95,14 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "weight-versions/one-at-a-time",
-        "run updates one by one: SGLang answers only the last of several",
-        Decorate(
+        "run updates one by one in a pause, too: SGLang keeps one result",
+        Replace(
             TOKENIZER_MANAGER,
-            "TokenizerManager._wait_for_model_update_from_disk",
-            "agentcore.http.weight_versions.one_at_a_time",
+            "TokenizerManager.update_weights_from_disk",
+            "lock_context = (\n"
+            "    self.model_update_lock.writer_lock if not is_paused else nullcontext()\n"
+            ")",
+            "lock_context = self.model_update_lock.writer_lock",
         ),
         upstream="issue 33698; PR 33701, open",
     ),
