@@ -14,6 +14,8 @@ from itertools import combinations
 from typing import TypeAlias
 
 from agentcore_patches._version import __version__
+from agentcore_patches.disk.filesystem import FOLDER, digest
+from agentcore_patches.disk.privileges import access
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
@@ -40,10 +42,8 @@ from agentcore_patches.results import (
     StatusResult,
 )
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import FOLDER, digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.ownership import is_created, is_ours
-from agentcore_patches.state.privileges import access
 from agentcore_patches.state.snapshot import (
     FileState,
     Snapshot,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
+from agentcore_patches.disk.filesystem import read_bytes
+from agentcore_patches.disk.privileges import rights_of_owner
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.installs.interpreters import Look, ask, look_here
 from agentcore_patches.installs.metadata import dist_info_of, hex_digest, read_record
 from agentcore_patches.installs.versions import supported_release, version_of
-from agentcore_patches.state.filesystem import read_bytes
-from agentcore_patches.state.privileges import rights_of_owner
 
 StrPath: TypeAlias = str | os.PathLike[str]
 

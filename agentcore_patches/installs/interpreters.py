@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentcore_patches.disk.typed_json import parse
 from agentcore_patches.errors import UnsupportedTarget
-from agentcore_patches.state.typed_json import parse
 
 _PROBE = """
 import json, sys

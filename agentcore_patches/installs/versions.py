@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentcore_patches.disk.filesystem import read_bytes
 from agentcore_patches.errors import UnsupportedTarget
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.state.filesystem import read_bytes
 
 if TYPE_CHECKING:
     from packaging.version import Version
