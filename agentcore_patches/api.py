@@ -23,7 +23,6 @@ from agentcore_patches.errors import (
     refuse_unknown,
 )
 from agentcore_patches.installs import install as installs
-from agentcore_patches.installs import versions
 from agentcore_patches.installs.install import Install, StrPath
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import (
@@ -89,7 +88,7 @@ def apply(
     added, removed = known_extras(extras), known_extras(without)
     install = installs.find(sglang_dir, python)
     if not unlisted:
-        versions.require_release(install)
+        install.require_release()
     snapshot = transaction.inspect(install)
     patches = _selected(install, snapshot, added, removed)
     in_place = snapshot.holds(patches, tool_version())
