@@ -280,7 +280,7 @@ def apply(
     from agentcore_patches import cluster
 
     results = cluster.apply_on_ray(ray, **options)
-    _show(asked, results, lambda output: output.applied_on_ray(results))
+    _show(asked, results, lambda output: output.on_ray(results, applied=True))
     _show_errors(asked, results)
     return int(any(result.error for result in results))
 
@@ -330,7 +330,7 @@ def status(
     from agentcore_patches.cluster.results import are_complete
 
     results = cluster.status_on_ray(ray, **options)
-    _show(asked, results, lambda output: output.status_on_ray(results))
+    _show(asked, results, lambda output: output.on_ray(results, applied=False))
     _show_errors(asked, results)
     failed = any(node.error for node in results)
     return int(failed or (check and not are_complete(results)))

@@ -162,35 +162,24 @@ class ResultOutput(TextOutput):
             )
         )
 
-    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
+    def on_ray(self, results: Sequence[NodeResult], *, applied: bool) -> str:
+        """A row for each node; with what `apply` did, if it was `applied`."""
         rows = [
             (
                 *_node(result),
-                _summary(result.before),
-                _applied_summary(result),
+                *((_summary(result.before), _applied_on(result)) if applied else ()),
                 _summary(result.status),
                 *_where(result),
             )
             for result in results
         ]
+        more = ("BEFORE", "APPLY") if applied else ()
+        header = ("NODE", "HOST", "ID", *more, "NOW", "SGLANG", "PYTHON")
+        notes = _applied_on_ray if applied else _status_on_ray
         return _blocks(
-            self.table(
-                ("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG", "PYTHON"),
-                rows,
-            ),
+            self.table(header, rows),
             self.node_errors(results),
-            self.paragraph(*_applied_on_ray(results)),
-        )
-
-    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
-        rows = [
-            (*_node(result), _summary(result.status), *_where(result))
-            for result in results
-        ]
-        return _blocks(
-            self.table(("NODE", "HOST", "ID", "NOW", "SGLANG", "PYTHON"), rows),
-            self.node_errors(results),
-            self.paragraph(*_status_on_ray(results)),
+            self.paragraph(*_on_nodes(results), *notes(results)),
         )
 
     def node_errors(self, results: Sequence[NodeResult]) -> str:
@@ -407,7 +396,6 @@ def _reverted(result: RevertResult) -> Iterator[str]:
 
 
 def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
-    yield from _on_nodes(results)
     if any(result.applied and result.applied.dry_run for result in results):
         yield _DRY_RUN
     elif any(result.changed for result in results):
@@ -417,7 +405,6 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     from agentcore_patches.cluster.results import are_alike
 
-    yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
         yield "To apply what is missing: `agentcore-patch apply`."
     if not are_alike(results):
@@ -454,7 +441,7 @@ def _where(result: NodeResult) -> tuple[str, str]:
     return where, result.python or "?"
 
 
-def _applied_summary(result: NodeResult) -> str:
+def _applied_on(result: NodeResult) -> str:
     if result.error or not result.applied:
         return "failed"
     changed = _files(sum(file.action != "unchanged" for file in result.applied.files))

@@ -84,7 +84,7 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
     try:
         if sglang_dir is not None:
             package = _in_folder(expand_user(sglang_dir))
-            search: list[str] = []
+            search: tuple[str, ...] = ()
             found = "given by --sglang-dir"
         else:
             exe = sys.executable if python is None else str(Path(python))
