@@ -14,6 +14,8 @@ from itertools import combinations
 from typing import TypeAlias
 
 from agentcore_patches._version import __version__
+from agentcore_patches.disk.filesystem import FOLDER, digest
+from agentcore_patches.disk.privileges import access
 from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
@@ -21,7 +23,6 @@ from agentcore_patches.errors import (
     refuse_unknown,
 )
 from agentcore_patches.installs import install as installs
-from agentcore_patches.installs import versions
 from agentcore_patches.installs.install import Install, StrPath
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import (
@@ -40,10 +41,8 @@ from agentcore_patches.results import (
     StatusResult,
 )
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import FOLDER, digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.ownership import is_created, is_ours
-from agentcore_patches.state.privileges import access
 from agentcore_patches.state.snapshot import (
     FileState,
     Snapshot,
@@ -89,7 +88,7 @@ def apply(
     added, removed = known_extras(extras), known_extras(without)
     install = installs.find(sglang_dir, python)
     if not unlisted:
-        versions.require_release(install)
+        install.require_release()
     snapshot = transaction.inspect(install)
     patches = _selected(install, snapshot, added, removed)
     in_place = snapshot.holds(patches, tool_version())

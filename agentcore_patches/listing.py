@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from agentcore_patches import api
 from agentcore_patches.errors import UnsupportedTarget, refuse_unknown
 from agentcore_patches.installs.install import Install, StrPath, find
-from agentcore_patches.installs.versions import require_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, is_between
 from agentcore_patches.results import PatchState
@@ -103,7 +102,7 @@ def available(
     install, reason, release = None, None, SUPPORTED_VERSIONS[-1]
     try:
         install = find(sglang_dir, python)
-        release = require_release(install)
+        release = install.require_release()
     except UnsupportedTarget as error:
         if sglang_dir is not None or python is not None:
             raise
@@ -133,7 +132,7 @@ def release_of(
     Raises:
         UsageError, UnsupportedTarget, AccessError
     """
-    return require_release(find(sglang_dir, python))
+    return find(sglang_dir, python).require_release()
 
 
 def listed_edits(release: str | None = None) -> EditList:

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import Literal
 
 from agentcore_patches.installs.install import Install
-from agentcore_patches.planning.plan import EditOutcome
 from agentcore_patches.state.snapshot import FileState
 
 
@@ -30,6 +29,22 @@ class FileChange:
     action: Literal["patched", "restored", "unchanged"]
     pristine: bool | None
     diff: str
+
+
+@dataclass(frozen=True)
+class EditOutcome:
+    """Outcome of one edit in a file.
+
+    `name` is the hook's, as `list --edits` has it; `scope` is empty where the
+    edit is of the whole file.
+    """
+
+    patch: str
+    name: str
+    file: str
+    scope: str
+    description: str
+    outcome: Literal["applied", "present"]
 
 
 @dataclass(frozen=True)

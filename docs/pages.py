@@ -19,12 +19,12 @@ from typing import Any
 
 from agentcore_patches import listing, results
 from agentcore_patches.command.cli import commands, deferred
-from agentcore_patches.command.help_format import HelpContext
 from agentcore_patches.command.help_topics import TOPICS
-from agentcore_patches.command.json_output import KEYS
 from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.shell.help_format import HelpContext
+from agentcore_patches.shell.json_output import KEYS
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results

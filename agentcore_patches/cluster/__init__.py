@@ -25,9 +25,9 @@ from typing import Any
 from agentcore_patches import api
 from agentcore_patches.cluster.driver import Action, one_line, unreachable
 from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
+from agentcore_patches.disk.typed_json import parse, typed
 from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.installs.install import StrPath, refuse_both
-from agentcore_patches.state.typed_json import parse, typed
 
 TIMEOUT = 120.0
 """Seconds that a node may take to answer, not counting its wait for the lock."""

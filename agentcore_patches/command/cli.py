@@ -16,11 +16,13 @@ import click
 
 from agentcore_patches import api
 from agentcore_patches._version import __version__
-from agentcore_patches.command.advice import with_target
 from agentcore_patches.command.documentation import page, pages
-from agentcore_patches.command.help_format import GroupWithHelp
 from agentcore_patches.command.help_topics import TOPICS
-from agentcore_patches.command.options import (
+from agentcore_patches.errors import PROGRAM, AccessError, UsageError
+from agentcore_patches.patches import registry
+from agentcore_patches.shell.advice import with_target
+from agentcore_patches.shell.help_format import GroupWithHelp
+from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
     Asked,
@@ -30,13 +32,11 @@ from agentcore_patches.command.options import (
     remember_target,
     verbose_option,
 )
-from agentcore_patches.command.terminal import folded, print_text, terminal_width
-from agentcore_patches.errors import PROGRAM, AccessError, UsageError
-from agentcore_patches.patches import registry
+from agentcore_patches.shell.terminal import folded, print_text, terminal_width
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
-    from agentcore_patches.command.text_output import TextOutput
+    from agentcore_patches.command.result_output import ResultOutput
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        from agentcore_patches.command.exit_codes import DEBUG, failure_of
+        from agentcore_patches.shell.exit_codes import DEBUG, failure_of
 
         failure = failure_of(error, _typed(args))
         if failure.kind == "bug" and os.environ.get(DEBUG):
@@ -280,7 +280,7 @@ def apply(
     from agentcore_patches import cluster
 
     results = cluster.apply_on_ray(ray, **options)
-    _show(asked, results, lambda output: output.applied_on_ray(results))
+    _show(asked, results, lambda output: output.on_ray(results, applied=True))
     _show_errors(asked, results)
     return int(any(result.error for result in results))
 
@@ -330,7 +330,7 @@ def status(
     from agentcore_patches.cluster.results import are_complete
 
     results = cluster.status_on_ray(ray, **options)
-    _show(asked, results, lambda output: output.status_on_ray(results))
+    _show(asked, results, lambda output: output.on_ray(results, applied=False))
     _show_errors(asked, results)
     failed = any(node.error for node in results)
     return int(failed or (check and not are_complete(results)))
@@ -496,7 +496,7 @@ def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
         print_text(text, color=asked.color)
 
 
-def _show(asked: Asked, result: object, text: Callable[[TextOutput], str]) -> None:
+def _show(asked: Asked, result: object, text: Callable[[ResultOutput], str]) -> None:
     """Print a result as JSON, or as `text` renders it; nothing with --quiet."""
     if asked.as_json:
         _print_json(result)
@@ -512,15 +512,15 @@ def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
 
 
 def _print_json(result: object) -> None:
-    from agentcore_patches.command.json_output import document
+    from agentcore_patches.shell.json_output import document
 
     print_text(document(result))
 
 
-def _text_output(asked: Asked, stream: TextIO) -> TextOutput:
-    from agentcore_patches.command.text_output import TextOutput
+def _text_output(asked: Asked, stream: TextIO) -> ResultOutput:
+    from agentcore_patches.command.result_output import ResultOutput
 
-    return TextOutput.on(stream, asked)
+    return ResultOutput.on(stream, asked)
 
 
 def _notify(asked: Asked) -> Callable[[str], None]:

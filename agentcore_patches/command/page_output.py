@@ -11,7 +11,7 @@ from rich.markdown import Markdown
 from rich.theme import Theme
 
 from agentcore_patches.command.documentation import Page
-from agentcore_patches.command.terminal import (
+from agentcore_patches.shell.terminal import (
     Color,
     has_colours,
     terminal_width,

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
+from agentcore_patches.disk.filesystem import read_bytes
+from agentcore_patches.disk.privileges import rights_of_owner
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.installs.interpreters import Look, ask, look_here
 from agentcore_patches.installs.metadata import dist_info_of, hex_digest, read_record
-from agentcore_patches.installs.versions import supported_release, version_of
-from agentcore_patches.state.filesystem import read_bytes
-from agentcore_patches.state.privileges import rights_of_owner
+from agentcore_patches.installs.versions import (
+    refuse_unsupported,
+    supported_release,
+    version_of,
+)
 
 StrPath: TypeAlias = str | os.PathLike[str]
 
@@ -47,6 +51,10 @@ class Install:
     editable: bool
     dist_info: Path | None
 
+    def require_release(self) -> str:
+        """Return the release, or raise UnsupportedTarget."""
+        return self.release or refuse_unsupported(self.version, self.package)
+
     def wheel_hashes(self, paths: Iterable[str]) -> dict[str, str]:
         """SHA-256 (hex) that the wheel's RECORD has for paths below the package.
 
@@ -65,7 +73,7 @@ class Install:
 def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> Install:
     """Find the SGLang in a folder, of another interpreter, or of this interpreter.
 
-    `require_release` checks whether it may be patched.
+    `Install.require_release` checks whether it may be patched.
 
     Raises:
         UsageError: both a folder and an interpreter were given.
@@ -76,7 +84,7 @@ def find(sglang_dir: StrPath | None = None, python: StrPath | None = None) -> In
     try:
         if sglang_dir is not None:
             package = _in_folder(expand_user(sglang_dir))
-            search: list[str] = []
+            search: tuple[str, ...] = ()
             found = "given by --sglang-dir"
         else:
             exe = sys.executable if python is None else str(Path(python))

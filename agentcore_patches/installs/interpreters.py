@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentcore_patches.disk.typed_json import parse, typed
 from agentcore_patches.errors import UnsupportedTarget
-from agentcore_patches.state.typed_json import parse
 
 _PROBE = """
 import json, sys
 {look}
 sys.path[:] = [entry for entry in sys.path if entry]
-print("\\nagentcore-patch:", json.dumps({{**look(), "path": sys.path}}))
+print("\\nagentcore-patch:", json.dumps({{**look(), "search": sys.path}}))
 """
 _PROBE_SECONDS = 60
 _ANSWER = "agentcore-patch:"
@@ -32,8 +32,14 @@ class Look:
     """
 
     origin: str | None
-    hiding: list[str]
-    search: list[str]
+    hiding: tuple[str, ...]
+    search: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if any(
+            "\0" in path for path in (self.origin or "", *self.hiding, *self.search)
+        ):
+            raise ValueError("not a path")
 
 
 def look() -> dict[str, object]:
@@ -58,21 +64,7 @@ def look() -> dict[str, object]:
 
 
 def look_here() -> Look:
-    return _look_from({**look(), "path": sys.path})
-
-
-def _look_from(answer: object) -> Look:
-    """Parse the answer of `look`, with the search `path`, or raise ValueError."""
-    match answer:
-        case {
-            "origin": str() | None as origin,
-            "hiding": [*hiding],
-            "path": [*search],
-        }:
-            texts = [origin or "", *hiding, *search]
-            if all(isinstance(text, str) and "\0" not in text for text in texts):
-                return Look(origin, hiding, search)
-    raise ValueError("no answer")
+    return typed(Look, {**look(), "search": sys.path})
 
 
 def ask(python: Path) -> Look:
@@ -134,4 +126,4 @@ def _answer(printed: str) -> Look:
     """Find the probe's answer in all that was printed, or raise ValueError."""
     lines = [line for line in printed.splitlines() if line.startswith(_ANSWER)]
     answer = parse(lines[-1].removeprefix(_ANSWER).encode()) if lines else None
-    return _look_from(answer)
+    return typed(Look, answer)

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from agentcore_patches.patches.paths import LANDING
-from agentcore_patches.state.filesystem import (
+from agentcore_patches.disk.filesystem import (
     FOLDER,
     draft_path,
     read,
@@ -18,6 +17,7 @@ from agentcore_patches.state.filesystem import (
     sync,
     write_draft,
 )
+from agentcore_patches.patches.paths import LANDING
 
 _MOST_RECORD = 64 * 1024 * 1024
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from agentcore_patches.disk.filesystem import read_bytes
 from agentcore_patches.errors import UnsupportedTarget
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.state.filesystem import read_bytes
 
 if TYPE_CHECKING:
     from packaging.version import Version
-
-    from agentcore_patches.installs.install import Install
 
 
 UNKNOWN = "unknown"
@@ -25,18 +23,15 @@ _MOST_VERSION = 1024 * 1024
 _PLACEHOLDER = "0.0.0.dev0"
 
 
-def require_release(install: Install) -> str:
-    """Return the release whose sources an install has, or raise UnsupportedTarget."""
-    if install.release is not None:
-        return install.release
-    if install.version == UNKNOWN:
+def refuse_unsupported(version: str, package: Path) -> NoReturn:
+    if version == UNKNOWN:
         raise UnsupportedTarget(
-            f"The version of the SGLang in {install.package} is unknown: it is neither in "
+            f"The version of the SGLang in {package} is unknown: it is neither in "
             "`_version.py` nor in installed metadata.",
             hint="Install the checkout, which writes it "
             f"(without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
         )
-    parsed = _parsed(install.version)
+    parsed = _parsed(version)
     advice = (
         "This is a development version. If it is a supported release with your own "
         "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
@@ -46,7 +41,7 @@ def require_release(install: Install) -> str:
         else ""
     )
     raise UnsupportedTarget(
-        f"SGLang {install.version} in {install.package} is not supported.",
+        f"SGLang {version} in {package} is not supported.",
         hint=f"Supported: {', '.join(SUPPORTED_VERSIONS)}. {advice}".rstrip(),
     )
 

@@ -1,4 +1,4 @@
-"""Turn an install's sources into new texts and an outcome per edit. Writes nothing."""
+"""Turn an install's sources into new texts. Writes nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.planning.selection import Selection
@@ -22,33 +22,17 @@ _REMEDY = (
 
 
 @dataclass(frozen=True)
-class EditOutcome:
-    """Outcome of one edit in a file.
-
-    `name` is that of its place, as `list --edits` has it; `scope` is empty where the
-    edit is of the whole file.
-    """
-
-    patch: str
-    name: str
-    file: str
-    scope: str
-    description: str
-    outcome: Literal["applied", "present"]
-
-
-@dataclass(frozen=True)
 class Plan:
     """Files to write.
 
     Attributes:
         files: new text by path below `sglang`, in the order it must be written; files
             that hold all of their edits already are not among them.
-        outcomes: one for each edit.
+        changed: whether each edit changed anything, in the order of application.
     """
 
     files: Mapping[str, bytes]
-    outcomes: tuple[EditOutcome, ...]
+    changed: Mapping[Edit, bool]
 
 
 def make_plan(
@@ -98,19 +82,7 @@ def make_plan(
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=selection.release)
         raise SourceConflict(f"{conflict}. Nothing was written.", remedy) from None
-    outcomes = tuple(
-        EditOutcome(
-            patch,
-            edit.name,
-            edit.file,
-            getattr(edit, "scope", ""),
-            edit.describe(),
-            "applied" if changed[edit] else "present",
-        )
-        for edit, patch in selection.edits.items()
-        if edit in changed
-    )
-    return Plan(files, outcomes)
+    return Plan(files, {edit: changed[edit] for edit in edits if edit in changed})
 
 
 @contextmanager

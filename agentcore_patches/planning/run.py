@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.installs.install import pristine, read_texts
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -13,8 +14,7 @@ from agentcore_patches.planning.diffs import unified_diff
 from agentcore_patches.planning.fitting import fitting_release
 from agentcore_patches.planning.plan import Plan, make_plan
 from agentcore_patches.planning.selection import Selection
-from agentcore_patches.results import ApplyResult, FileChange
-from agentcore_patches.state.filesystem import digest
+from agentcore_patches.results import ApplyResult, EditOutcome, FileChange
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState
 
@@ -36,13 +36,6 @@ class PlannedApply:
     texts: Mapping[str, bytes]
     before: Mapping[str, bytes]
     plan: Plan
-
-    @property
-    def removed(self) -> tuple[str, ...]:
-        """Extras of the last apply that are no longer selected."""
-        record = self.originals.snapshot.record
-        removed = {*(record.patches if record else ())} - {*self.selection.patches}
-        return tuple(name for name in registry.extras() if name in removed)
 
     def dry_run(self, *, diff: bool) -> ApplyResult:
         """Return the result of an `apply` that writes nothing.
@@ -68,12 +61,14 @@ class PlannedApply:
     ) -> ApplyResult:
         """Return the result of an `apply` that changed these files."""
         install, snapshot = self.originals.install, self.originals.snapshot
+        before = snapshot.record.patches if snapshot.record else ()
+        removed = {*before} - {*self.selection.patches}
         return ApplyResult(
             install=install,
             patches=self.selection.patches,
-            removed=self.removed,
+            removed=tuple(name for name in registry.extras() if name in removed),
             files=self._files(changed, diff),
-            edits=self.plan.outcomes,
+            edits=tuple(self._outcomes()),
             changed=bool(changed),
             dry_run=dry_run,
             recorded=bool(self.plan.files),
@@ -81,6 +76,17 @@ class PlannedApply:
             sglang_change=snapshot.sglang_change,
             patched_as=None if install.release else self.selection.release,
         )
+
+    def _outcomes(self) -> Iterator[EditOutcome]:
+        for edit, made in self.plan.changed.items():
+            yield EditOutcome(
+                patch=self.selection.edits[edit],
+                name=edit.name,
+                file=edit.file,
+                scope=getattr(edit, "scope", ""),
+                description=edit.describe(),
+                outcome="applied" if made else "present",
+            )
 
     @property
     def _after(self) -> Mapping[str, bytes]:
@@ -98,19 +104,19 @@ class PlannedApply:
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
         hashes = {path: digest(text) for path, text in self.texts.items()}
         wheel = pristine(self.originals.install, hashes)
-        counts = Counter((edit.file, edit.outcome) for edit in self.plan.outcomes)
+        counts = Counter((edit.file, made) for edit, made in self.plan.changed.items())
         after = self._after
         return tuple(
             FileChange(
                 path=path,
-                applied=counts[path, "applied"],
-                present=counts[path, "present"],
+                applied=counts[path, True],
+                present=counts[path, False],
                 action="unchanged"
                 if path not in changed
                 else "patched"
                 if path in self.plan.files
                 else "restored",
-                pristine=None if counts[path, "present"] else wheel.get(path),
+                pristine=None if counts[path, False] else wheel.get(path),
                 diff=unified_diff(path, self.before.get(path), after.get(path))
                 if diff
                 else "",

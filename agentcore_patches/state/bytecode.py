@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from agentcore_patches.errors import AccessError
-from agentcore_patches.state.filesystem import (
+from agentcore_patches.disk.filesystem import (
     File,
     FileInfo,
     Metadata,
@@ -20,6 +19,7 @@ from agentcore_patches.state.filesystem import (
     sync,
     write_draft,
 )
+from agentcore_patches.errors import AccessError
 
 _SECOND_NS = 1_000_000_000
 

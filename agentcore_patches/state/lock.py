@@ -16,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from agentcore_patches.disk.filesystem import add_file_name, make_folder
 from agentcore_patches.errors import AccessError
-from agentcore_patches.state.filesystem import add_file_name, make_folder
 
 _POLL_SECONDS = 0.03
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agentcore_patches.disk.filesystem import FOLDER, File, FileInfo, read
+from agentcore_patches.disk.privileges import access
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import Install
-from agentcore_patches.state.filesystem import FOLDER, File, FileInfo, read
 from agentcore_patches.state.ownership import is_created
-from agentcore_patches.state.privileges import access
 from agentcore_patches.state.snapshot import UNCHANGED, FileState, Snapshot
 from agentcore_patches.state.store import Store
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from agentcore_patches.disk.filesystem import FileInfo, digest, read_bytes, write_whole
+from agentcore_patches.disk.typed_json import parse, typed
 from agentcore_patches.errors import AccessError
-from agentcore_patches.state.filesystem import FileInfo, digest, read_bytes, write_whole
 from agentcore_patches.state.ownership import is_created, may_be_patched
-from agentcore_patches.state.typed_json import parse, typed
 
 _T = TypeVar("_T")
 

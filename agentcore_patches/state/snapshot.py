@@ -10,14 +10,14 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
+from agentcore_patches.disk.filesystem import FOLDER, digest, read_bytes
+from agentcore_patches.disk.privileges import access
 from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import same_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDING
-from agentcore_patches.state.filesystem import FOLDER, digest, read_bytes
 from agentcore_patches.state.ownership import is_created, is_ours, may_be_patched
-from agentcore_patches.state.privileges import access
 from agentcore_patches.state.records import FileRecord, JournalFile, Record, RecordFile
 from agentcore_patches.state.store import Store
 

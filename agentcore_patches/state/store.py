@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from agentcore_patches.errors import AccessError
-from agentcore_patches.state.filesystem import (
+from agentcore_patches.disk.filesystem import (
     digest,
     files_in,
     make_folder,
@@ -15,6 +14,7 @@ from agentcore_patches.state.filesystem import (
     sync,
     write_whole,
 )
+from agentcore_patches.errors import AccessError
 
 
 class Store:

@@ -10,16 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from agentcore_patches.errors import (
-    AccessError,
-    AgentcoreError,
-    SourceConflict,
-    UsageError,
-)
-from agentcore_patches.installs.install import Install
-from agentcore_patches.installs.metadata import list_added
-from agentcore_patches.state.bytecode import Bytecode
-from agentcore_patches.state.filesystem import (
+from agentcore_patches.disk.filesystem import (
     FOLDER,
     FileInfo,
     digest,
@@ -38,10 +29,19 @@ from agentcore_patches.state.filesystem import (
     write_draft,
     write_whole,
 )
+from agentcore_patches.disk.privileges import access, rights_of_owner
+from agentcore_patches.errors import (
+    AccessError,
+    AgentcoreError,
+    SourceConflict,
+    UsageError,
+)
+from agentcore_patches.installs.install import Install
+from agentcore_patches.installs.metadata import list_added
+from agentcore_patches.state.bytecode import Bytecode
 from agentcore_patches.state.lock import Lock
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.ownership import is_created
-from agentcore_patches.state.privileges import access, rights_of_owner
 from agentcore_patches.state.records import (
     Change,
     FileRecord,

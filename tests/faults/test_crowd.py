@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches.state.filesystem import FOLDER
+from agentcore_patches.disk.filesystem import FOLDER
 from tests.faults import tracing, trees
 from tests.helpers.planning import VERSION
 from tests.helpers.trees import photograph

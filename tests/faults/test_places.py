@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.errors import AccessError
 from agentcore_patches.installs import install
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import FOLDER
 from tests.faults import tracing, trees
 from tests.faults.trees import IO_STRUCT, MANAGER, PROTOCOL, SELECTIONS, install_of, run
 from tests.helpers.trees import photograph

@@ -13,8 +13,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict, is_typeddict
 
 from agentcore_patches.cluster.results import NodeResult, RayNode
-from agentcore_patches.command.exit_codes import Failure
-from agentcore_patches.command.json_output import KEYS, LEFT_OUT
+from agentcore_patches.shell.exit_codes import Failure
+from agentcore_patches.shell.json_output import KEYS, LEFT_OUT
 from agentcore_verify.results import Report
 
 

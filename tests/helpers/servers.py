@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 import requests
 
-from agentcore_patches.installs import install, versions
+from agentcore_patches.installs import install
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 
@@ -211,4 +211,4 @@ def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
 
 @cache
 def release_of(python: Path) -> str:
-    return versions.require_release(install.find(python=python))
+    return install.find(python=python).require_release()

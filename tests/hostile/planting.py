@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.state import records
-from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.trees import Photograph, photograph
 from tests.helpers.users import give_away
 

@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 
 from agentcore_patches.api import apply, revert, status
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.errors import AccessError, AgentcoreError, SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import FOLDER
 from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.api import apply, revert, status
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.edits import Edit
 from agentcore_patches.errors import SourceConflict, UnsupportedTarget
 from agentcore_patches.patches import registry
 from agentcore_patches.results import PatchState
-from agentcore_patches.state.filesystem import FOLDER
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents
 from tests.unit.running import Run

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_patches import api
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.errors import AgentcoreError
-from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.documents import places_in
 from tests.helpers.trees import Photograph, photograph
 from tests.hostile.planting import signed

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.api import apply, revert, status
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.patches.paths import LANDING
-from agentcore_patches.state.filesystem import FOLDER
 from tests.helpers.trees import photograph
 from tests.hostile.planting import Planted
 from tests.unit.small_install import TRACES

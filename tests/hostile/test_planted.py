@@ -17,10 +17,11 @@ from unittest import mock
 import pytest
 
 from agentcore_patches.api import apply, revert, status
+from agentcore_patches.disk import filesystem
+from agentcore_patches.disk.filesystem import FOLDER, digest
 from agentcore_patches.errors import AccessError, AgentcoreError
 from agentcore_patches.installs.install import find
-from agentcore_patches.state import filesystem, transaction
-from agentcore_patches.state.filesystem import FOLDER, digest
+from agentcore_patches.state import transaction
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted, signed

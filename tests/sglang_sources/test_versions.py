@@ -55,15 +55,16 @@ def test_patches_apply_completely_and_once(
     version: str, selection: tuple[str, ...]
 ) -> None:
     plan = planned(sources(version), version, selection)
-    assert {outcome.patch for outcome in plan.outcomes} == set(selection)
-    assert {outcome.outcome for outcome in plan.outcomes} == {"applied"}
+    patches = Selection(selection, version).edits
+    assert {patches[edit] for edit in plan.changed} == set(selection)
+    assert all(plan.changed.values())
     assert tuple(plan.files) == registry.files(selection, version)
     for path, text in plan.files.items():
         compile(text, path, "exec", dont_inherit=True)
     assert all(b"# agentcore-patch: " in text for text in hooks(plan.files).values())
     again = planned(patched(version, selection), version, selection)
     assert again.files == {}
-    assert {outcome.outcome for outcome in again.outcomes} == {"present"}
+    assert not any(again.changed.values())
 
 
 @each_selection

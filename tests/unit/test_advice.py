@@ -15,14 +15,14 @@ import agentcore_patches
 import agentcore_verify
 from agentcore_patches import api, cluster, listing
 from agentcore_patches.command import cli
-from agentcore_patches.command.advice import with_target
-from agentcore_patches.command.options import Asked
 from agentcore_patches.errors import (
     PROGRAM,
     UnsupportedTarget,
     UsageError,
     refuse_unknown,
 )
+from agentcore_patches.shell.advice import with_target
+from agentcore_patches.shell.options import Asked
 from agentcore_verify import runner
 from tests.unit.running import Run
 

@@ -15,11 +15,11 @@ import pytest
 import agentcore_patches
 from agentcore_patches import api, edits
 from agentcore_patches.api import apply, apply_patch, revert, status
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import find
 from agentcore_patches.results import PatchState
 from agentcore_patches.state import ownership, transaction
-from agentcore_patches.state.filesystem import FOLDER
 from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph
 from tests.unit.running import Run

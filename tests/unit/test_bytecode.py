@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
+from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.installs.install import Install
-from agentcore_patches.state.filesystem import digest
 from tests.unit.small_install import (
     ALL,
     FIRST,

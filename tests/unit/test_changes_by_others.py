@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.snapshot import FileState, patched_files
 from tests.helpers.records import write_dist_info

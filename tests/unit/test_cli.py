@@ -12,8 +12,8 @@ import click
 import pytest
 
 from agentcore_patches.command import cli
-from agentcore_patches.command.exit_codes import DEBUG
 from agentcore_patches.command.help_topics import TOPICS
+from agentcore_patches.shell.exit_codes import DEBUG
 from tests.helpers.terminal import shown_on_terminal
 from tests.unit.running import COMMAND, Run, program
 from tests.unit.small_sglang import build

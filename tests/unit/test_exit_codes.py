@@ -16,9 +16,9 @@ import pytest
 
 from agentcore_patches import __version__
 from agentcore_patches.command import cli
-from agentcore_patches.command.exit_codes import failure_of
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.installs.install import find
+from agentcore_patches.shell.exit_codes import failure_of
 from agentcore_patches.state import transaction
 from tests.helpers.documents import Error, mismatches
 from tests.helpers.trees import contents, photograph

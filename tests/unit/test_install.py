@@ -48,7 +48,7 @@ def supported(monkeypatch: pytest.MonkeyPatch) -> None:
 def refusal(found: Install) -> str:
     """Return why an install may not be patched."""
     with pytest.raises(UnsupportedTarget) as caught:
-        versions.require_release(found)
+        found.require_release()
     return str(caught.value)
 
 

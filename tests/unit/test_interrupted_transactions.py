@@ -14,11 +14,11 @@ from unittest import mock
 
 import pytest
 
+from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
-from agentcore_patches.state.filesystem import digest
 from agentcore_patches.state.records import JournalFile, RecordFile
 from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (

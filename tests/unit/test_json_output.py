@@ -11,9 +11,9 @@ import pytest
 
 from agentcore_patches import api
 from agentcore_patches.cluster.results import NodeResult, RayNode
-from agentcore_patches.command.json_output import document
 from agentcore_patches.listing import PatchList
 from agentcore_patches.results import ApplyResult, RevertResult, StatusResult
+from agentcore_patches.shell.json_output import document
 from tests.helpers.documents import Error, Nodes, mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import kill_apply

@@ -16,9 +16,9 @@ import pytest
 from agentcore_patches import api, cluster
 from agentcore_patches.cluster import driver
 from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
+from agentcore_patches.disk.typed_json import parse, typed
 from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.results import ApplyResult
-from agentcore_patches.state.typed_json import parse, typed
 
 NODES = [RayNode(name * 8, "127.0.0.1", "here") for name in "abc"]
 

@@ -23,7 +23,7 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import FACTS_MODULE
 from agentcore_patches.planning.fitting import fitting_release
-from agentcore_patches.planning.plan import EditOutcome, make_plan
+from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
 from tests.helpers.planning import VERSION, refusal
 
@@ -78,15 +78,9 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
     ]
 
 
-def test_a_plan_reports_the_outcome_of_each_edit_by_patch() -> None:
+def test_a_plan_reports_whether_each_edit_changed_anything() -> None:
     plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
-    of = {edit: patch for patch in ("beta", "alpha") for edit in MADE[patch]}
-    assert plan.outcomes == tuple(
-        EditOutcome(
-            of[edit], edit.name, edit.file, edit.scope, edit.describe(), "applied"
-        )
-        for edit in (*MADE["alpha"], MADE["beta"][1])
-    )
+    assert plan.changed == dict.fromkeys((*MADE["alpha"], MADE["beta"][1]), True)
 
 
 def test_one_missing_place_refuses_the_plan_with_a_hint() -> None:
@@ -216,12 +210,11 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     assert plan.files[SERVING].startswith(
         b"import os\nfrom sglang.srt import agentcore\ndef serve"
     )
-    assert plan.outcomes[1] == EditOutcome(
-        "gamma", "traces", LANDED, "", "the module", "applied"
-    )
+    landed = list(plan.changed)[1]
+    assert (landed.file, landed.describe()) == (LANDED, "the module")
     again = make_plan({**IMPORTING, **plan.files}, Selection(("gamma",), VERSION))
     assert again.files == {}
-    assert {outcome.outcome for outcome in again.outcomes} == {"present"}
+    assert not any(again.changed.values())
 
 
 def test_another_file_where_a_module_would_land_is_refused(
@@ -265,7 +258,7 @@ def test_a_field_that_is_absent_as_required_adds_no_outcome(
     registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
     plan = make_plan(SOURCES, Selection(("gamma",), VERSION), lambda path: looked_at)
     assert list(plan.files) == [SERVING]
-    assert [outcome.file for outcome in plan.outcomes] == [SERVING]
+    assert [edit.file for edit in plan.changed] == [SERVING]
 
 
 def test_planning_restores_garbage_collection() -> None:

@@ -11,11 +11,11 @@ import click
 import pytest
 
 from agentcore_patches import __version__
-from agentcore_patches.command import text_output
-from agentcore_patches.command.exit_codes import Failure
-from agentcore_patches.command.text_output import TextOutput
+from agentcore_patches.command import result_output
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.shell.exit_codes import Failure
+from agentcore_patches.shell.text_output import TextOutput
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import contents
 from tests.unit.running import COMMAND, Run
@@ -169,7 +169,7 @@ def test_status_distinguishes_an_older_patch_from_another_build(
     run("apply")
     monkeypatch.setattr(registry, "fingerprint", lambda: "another")
     assert "the core is outdated: applied by another build of" in run("status").out
-    monkeypatch.setattr(text_output, "__version__", "9.9")
+    monkeypatch.setattr(result_output, "__version__", "9.9")
 
     ran = run("status", "--check")
 

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from agentcore_patches import apply, revert
-from agentcore_patches.installs import install, versions
+from agentcore_patches.installs import install
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.probe import SHARED_MEMORY
@@ -209,7 +209,7 @@ def _shared_memory() -> set[str]:
 def _sources(python: Path) -> dict[Path, bytes]:
     """Return the files that patches change, and a list of all files in the package."""
     found = install.find(python=python)
-    release = versions.require_release(found)
+    release = found.require_release()
     files = [found.package / file for file in registry.files(registry.names(), release)]
     listed = sorted(
         str(path.relative_to(found.package))

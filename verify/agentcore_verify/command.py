@@ -12,27 +12,27 @@ from typing import Any
 import click
 from rich.console import Console
 
-from agentcore_patches.command.exit_codes import failure_of
-from agentcore_patches.command.options import (
+from agentcore_patches.errors import (
+    ServerError,
+    UsageError,
+    refuse_unknown,
+)
+from agentcore_patches.shell.exit_codes import failure_of
+from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
     Asked,
     names_option,
     verbose_option,
 )
-from agentcore_patches.command.terminal import (
+from agentcore_patches.shell.terminal import (
     Color,
     folded,
     has_colours,
     print_text,
     terminal_width,
 )
-from agentcore_patches.command.text_output import TextOutput
-from agentcore_patches.errors import (
-    ServerError,
-    UsageError,
-    refuse_unknown,
-)
+from agentcore_patches.shell.text_output import TextOutput
 
 from . import checks, runner
 from .github_report import render_annotations

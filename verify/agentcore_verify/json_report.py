@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from agentcore_patches.command.exit_codes import failure_of
-from agentcore_patches.command.json_output import as_json
 from agentcore_patches.errors import ServerError
+from agentcore_patches.shell.exit_codes import failure_of
+from agentcore_patches.shell.json_output import as_json
 
 from .results import Report
 

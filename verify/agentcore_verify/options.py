@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from agentcore_patches.command.help_format import CommandWithHelp
-from agentcore_patches.command.options import remember_target
 from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.installs.install import expand_user
+from agentcore_patches.shell.help_format import CommandWithHelp
+from agentcore_patches.shell.options import remember_target
 
 
 class PathOption(click.Path):

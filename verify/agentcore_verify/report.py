@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.command.terminal import Color, in_lines, print_text
+from agentcore_patches.shell.terminal import Color, in_lines, print_text
 
 from .results import Difference, Outcome, Report, Result
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import requests
 
 from agentcore_patches import api
-from agentcore_patches.command.advice import with_target
-from agentcore_patches.command.text_output import NO_RUST_SERVER
 from agentcore_patches.errors import Interrupted, ServerError, UsageError
-from agentcore_patches.installs import versions
 from agentcore_patches.patches import registry
 from agentcore_patches.results import PatchState, StatusResult
+from agentcore_patches.shell.advice import with_target
+from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
 from . import checks, router
 from .launching import Device, server_options
@@ -223,7 +222,7 @@ class _Run:
         self.patches = status.patches
         target = f"SGLang {install.version} in {install.package}"
         if not self.patches:
-            versions.require_release(install)
+            install.require_release()
             problem = (
                 f"{target} is not patched, so no server was started. Run "
                 "`agentcore-patch apply` first."

@@ -15,16 +15,16 @@ from typing import Any
 import click
 
 from agentcore_patches import api
-from agentcore_patches.command.options import (
+from agentcore_patches.errors import Interrupted, ServerError, UsageError
+from agentcore_patches.results import StatusResult
+from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
     Asked,
     verbose_option,
 )
-from agentcore_patches.command.terminal import print_text
-from agentcore_patches.command.text_output import NO_RUST_SERVER, TextOutput
-from agentcore_patches.errors import Interrupted, ServerError, UsageError
-from agentcore_patches.results import StatusResult
+from agentcore_patches.shell.terminal import print_text
+from agentcore_patches.shell.text_output import NO_RUST_SERVER, TextOutput
 
 from .launching import SCRIPTED, server_options
 from .options import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from agentcore_patches.command.help_format import CommandWithHelp
-from agentcore_patches.command.options import COLOR, QUIET, Asked, verbose_option
-from agentcore_patches.command.terminal import print_text
 from agentcore_patches.errors import UsageError
+from agentcore_patches.shell.help_format import CommandWithHelp
+from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
+from agentcore_patches.shell.terminal import print_text
 
 from ..options import PathOption, assert_writable, file_option, write_file
 from ..report import print_drawn, stream_console

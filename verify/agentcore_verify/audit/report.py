@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.command.json_output import as_json
+from agentcore_patches.shell.json_output import as_json
 
 from ..report import SVG_WIDTH, drawn, picture, separated, wrapped
 from .results import Audit, Row, State

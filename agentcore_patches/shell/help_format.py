@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from agentcore_patches.command.terminal import folded
+from agentcore_patches.shell.terminal import folded
 
 _NARROWEST = 50
 """Columns below which click no longer fits its help into the terminal."""

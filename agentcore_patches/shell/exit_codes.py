@@ -62,47 +62,33 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
     """
     if isinstance(error, click.Abort) and error.__cause__:
         error = error.__cause__  # click wraps an interrupt in its own exception.
+    details: tuple[str, ...] = ()
+    kind: FailureKind = "interrupted"
+    code, hint = _INTERRUPTED, ""
     match error:
-        case AgentcoreError():
-            return _failure(
-                error.kind,
-                error.exit_code,
-                error.message,
-                error.hint,
-                details=error.details,
-            )
+        case AgentcoreError(message=message, hint=hint, details=details):
+            kind, code = error.kind, error.exit_code
         case click.UsageError():
-            command = error.ctx.command_path if error.ctx else command
-            hint = f"See `{command} --help`."
-            return _failure("usage", error.exit_code, error.format_message(), hint)
+            kind, code, message = "usage", error.exit_code, error.format_message()
+            hint = f"See `{error.ctx.command_path if error.ctx else command} --help`."
         case Interrupted():
-            return _failure("interrupted", _INTERRUPTED, f"Interrupted {error}")
+            message = f"Interrupted {error}"
         case click.Abort() | KeyboardInterrupt():
-            return _failure("interrupted", _INTERRUPTED, "Interrupted.", _IN_PLACE)
+            message, hint = "Interrupted.", _IN_PLACE
         case ModuleNotFoundError(name=str(name)) if not name.startswith("agentcore_"):
-            return _failure(
-                "usage",
-                UsageError.exit_code,
+            kind, code = "usage", UsageError.exit_code
+            message = (
                 f"{PROGRAM} needs the module {name}, and {sys.executable} does not have "
-                "it.",
-                "Install agentcore-patches there with its dependencies.",
+                "it."
             )
-    return _failure(
-        "bug",
-        _BUG,
-        f"This is a bug in {PROGRAM} {__version__}: {type(error).__name__}: {error}.",
-        f"{_IN_PLACE} Please report the bug, with the output of the same command when "
-        f"{DEBUG}=1 is set.",
-    )
-
-
-def _failure(
-    kind: FailureKind,
-    exit_code: int,
-    message: str,
-    hint: str = "",
-    details: tuple[str, ...] = (),
-) -> Failure:
-    whole = f"{message} {hint}".rstrip()
+            hint = "Install agentcore-patches there with its dependencies."
+        case _:
+            kind, code = "bug", _BUG
+            name = type(error).__name__
+            message = f"This is a bug in {PROGRAM} {__version__}: {name}: {error}."
+            hint = (
+                f"{_IN_PLACE} Please report the bug, with the output of the same command "
+                f"when {DEBUG}=1 is set."
+            )
     page = "troubleshooting" if kind in _HAS_PAGE else ""
-    return Failure(kind, exit_code, whole, hint, details, page)
+    return Failure(kind, code, f"{message} {hint}".rstrip(), hint, details, page)

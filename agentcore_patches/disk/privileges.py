@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agentcore_patches.disk.filesystem import explain
 from agentcore_patches.errors import AccessError
-from agentcore_patches.state.filesystem import explain
 
 
 @contextmanager

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from agentcore_patches._version import __version__
-from agentcore_patches.command.advice import with_target
-from agentcore_patches.command.options import Asked
-from agentcore_patches.command.terminal import (
-    can_show,
-    has_colours,
-    in_lines,
-    terminal_width,
-)
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import is_older_than_supported
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import RUST_SERVER, SUPPORTED_VERSIONS
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
@@ -31,13 +21,13 @@ from agentcore_patches.results import (
     RevertResult,
     StatusResult,
 )
+from agentcore_patches.shell.text_output import NO_RUST_SERVER, TextOutput
 from agentcore_patches.state.ownership import is_created
 from agentcore_patches.state.snapshot import FileState
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
     from agentcore_patches.command.documentation import Page
-    from agentcore_patches.command.exit_codes import Failure
     from agentcore_patches.listing import EditInfo, EditList, PatchList
 
 _STATES = {
@@ -48,27 +38,10 @@ _STATES = {
     FileState.MISSING: "missing",
 }
 
-_LABELS: Mapping[str, Mapping[str, Any]] = {
-    "error": {"fg": "red", "bold": True},
-    "warning": {"fg": "yellow", "bold": True},
-    "hint": {"fg": "cyan", "bold": True},
-}
 _PAST = {"edit": "edited", "add": "added", "restore": "restored", "remove": "removed"}
-TICK = "\N{CHECK MARK}"
-_COLOURS = {
-    **dict.fromkeys(("in place", "patched", "restored", "removed"), "green"),
-    **dict.fromkeys(("outdated", "changed", "modified", "edited since"), "yellow"),
-    **dict.fromkeys(("replaced since", "missing", "failed"), "red"),
-}
-_COMMAND = re.compile("`[^`\n]+`")
 
 _RESTART = "Restart its servers."
 _DRY_RUN = "Dry run: nothing was written."
-
-NO_RUST_SERVER = (
-    f"{RUST_SERVER} is set: it starts SGLang's Rust server, which does not run the patched "
-    "code."
-)
 
 _UNRECORDED = (
     "The original files are unknown (the folder `.agentcore-patch` in the package, where "
@@ -76,32 +49,8 @@ _UNRECORDED = (
 )
 
 
-@dataclass
-class TextOutput:
-    """Tables and sentences.
-
-    Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
-    the options of `target`, which name the SGLang. Tables have only the unusual rows,
-    unless `verbose`. Labels and commands have colours if `colour` is set, and success has
-    a tick if the stream can show one.
-    """
-
-    width: int | None = None
-    target: Mapping[str, str] = field(default_factory=dict)
-    verbose: bool = False
-    colour: bool = False
-    ticks: bool = False
-
-    @classmethod
-    def on(cls, stream: TextIO, asked: Asked) -> TextOutput:
-        """Return the output for a stream, with the shared options."""
-        return cls(
-            terminal_width(stream),
-            asked.target,
-            asked.detail == "verbose",
-            has_colours(stream, asked.color),
-            can_show(TICK, stream),
-        )
+class ResultOutput(TextOutput):
+    """Results of commands; tables have only the unusual rows, unless `verbose`."""
 
     def applied(self, result: ApplyResult) -> str:
         rows = [
@@ -120,11 +69,11 @@ class TextOutput:
         return _blocks(
             *(_coloured(file.diff) for file in result.files if file.diff),
             self._heading(result.install),
-            self._table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self._paragraph(
+            self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
+            self.paragraph(
                 *_applied(result), done=not result.dry_run and result.recorded
             ),
-            self._paragraph(*_source_notes(result)),
+            self.paragraph(*_source_notes(result)),
         )
 
     def status(self, result: StatusResult) -> str:
@@ -139,9 +88,9 @@ class TextOutput:
         ]
         return _blocks(
             self._heading(result.install),
-            self._table(("FILE", "STATE", "SOURCE"), files),
-            self._paragraph(*_status(result), done=result.complete),
-            self._paragraph(*_source_notes(result)),
+            self.table(("FILE", "STATE", "SOURCE"), files),
+            self.paragraph(*_status(result), done=result.complete),
+            self.paragraph(*_source_notes(result)),
         )
 
     def reverted(self, result: RevertResult) -> str:
@@ -159,9 +108,9 @@ class TextOutput:
         ]
         return _blocks(
             self._heading(result.install),
-            self._table(("FILE", "ACTION", "SOURCE"), rows),
-            self._paragraph(*_reverted(result), done=not result.dry_run),
-            self._paragraph(*_source_notes(result)),
+            self.table(("FILE", "ACTION", "SOURCE"), rows),
+            self.paragraph(*_reverted(result), done=not result.dry_run),
+            self.paragraph(*_source_notes(result)),
         )
 
     def patches(self, result: PatchList) -> str:
@@ -181,7 +130,7 @@ class TextOutput:
         ]
         return _blocks(
             self.wrapped(f"The core and the extras for SGLang {version}{place}:"),
-            self._table(("NAME", "STATE", "EDITS", "ADDS", "GIVES"), rows),
+            self.table(("NAME", "STATE", "EDITS", "ADDS", "GIVES"), rows),
             self.wrapped(result.reason or ""),
             self.wrapped(
                 f"EDITS and ADDS count files. Supported are SGLang {first} to {last} "
@@ -200,7 +149,7 @@ class TextOutput:
                 else f"  {page.topic}\n{self.wrapped(page.title, indent='    ')}"
                 for page in inside
             ]
-            head = [self._styled(section, bold=True)] if section else []
+            head = [self.styled(section, bold=True)] if section else []
             blocks.append("\n".join([*head, *rows]))
         usage = "`agentcore-patch docs tutorial` shows the first of them to read."
         return _blocks(*blocks, self.wrapped(usage))
@@ -213,35 +162,24 @@ class TextOutput:
             )
         )
 
-    def applied_on_ray(self, results: Sequence[NodeResult]) -> str:
+    def on_ray(self, results: Sequence[NodeResult], *, applied: bool) -> str:
+        """A row for each node; with what `apply` did, if it was `applied`."""
         rows = [
             (
                 *_node(result),
-                _summary(result.before),
-                _applied_summary(result),
+                *((_summary(result.before), _applied_on(result)) if applied else ()),
                 _summary(result.status),
                 *_where(result),
             )
             for result in results
         ]
+        more = ("BEFORE", "APPLY") if applied else ()
+        header = ("NODE", "HOST", "ID", *more, "NOW", "SGLANG", "PYTHON")
+        notes = _applied_on_ray if applied else _status_on_ray
         return _blocks(
-            self._table(
-                ("NODE", "HOST", "ID", "BEFORE", "APPLY", "NOW", "SGLANG", "PYTHON"),
-                rows,
-            ),
+            self.table(header, rows),
             self.node_errors(results),
-            self._paragraph(*_applied_on_ray(results)),
-        )
-
-    def status_on_ray(self, results: Sequence[NodeResult]) -> str:
-        rows = [
-            (*_node(result), _summary(result.status), *_where(result))
-            for result in results
-        ]
-        return _blocks(
-            self._table(("NODE", "HOST", "ID", "NOW", "SGLANG", "PYTHON"), rows),
-            self.node_errors(results),
-            self._paragraph(*_status_on_ray(results)),
+            self.paragraph(*_on_nodes(results), *notes(results)),
         )
 
     def node_errors(self, results: Sequence[NodeResult]) -> str:
@@ -251,25 +189,6 @@ class TextOutput:
             if result.error
         )
 
-    def failure(self, failure: Failure) -> str:
-        """The lines `error:` and `hint:`; with -v names between them."""
-        first, *more = failure.without_hint().splitlines() or [""]
-        lines = [self.labelled("error", first), *map(self.wrapped, more)]
-        if self.verbose:
-            lines += [f"  {detail}" for detail in failure.details]
-        page = f"See `agentcore-patch docs {failure.page}`." if failure.page else ""
-        if hint := f"{failure.hint} {page}".strip():
-            lines.append(self.labelled("hint", hint))
-        return "\n".join(lines)
-
-    def labelled(self, label: Literal["error", "hint", "warning"], text: str) -> str:
-        """A sentence after its label, which is coloured."""
-        whole = self.wrapped(f"{label}: {text}")
-        return self._styled(f"{label}:", **_LABELS[label]) + whole[len(label) + 1 :]
-
-    def _styled(self, text: str, **style: Any) -> str:
-        return click.style(text, **style) if self.colour else text
-
     def _heading(self, install: Install) -> str:
         """Name the SGLang and the way it was found; only with -v."""
         if not self.verbose:
@@ -277,65 +196,6 @@ class TextOutput:
         return self.wrapped(
             f"SGLang {install.version} in {install.package} ({install.found})"
         )
-
-    def _table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-        """Columns two spaces apart; nothing if there are no rows.
-
-        If they do not fit beside each other, each row is a list of its cells.
-        """
-        if not rows:
-            return ""
-        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-        if self.width is not None and 2 * len(widths) + sum(widths) > self.width:
-            return "\n".join(
-                line for row in rows for line in self._stacked(header, row)
-            )
-        head = "  ".join(
-            self._styled(cell, bold=True) + " " * (width - len(cell))
-            for cell, width in zip(header, widths, strict=True)
-        )
-        lines = [
-            "  ".join(
-                self._cell(cell) + " " * (width - len(cell))
-                for cell, width in zip(row, widths, strict=True)
-            )
-            for row in rows
-        ]
-        return "\n".join(f"  {line}".rstrip() for line in (head, *lines))
-
-    def _stacked(self, header: Sequence[str], row: Sequence[str]) -> Iterator[str]:
-        """One row of a table: a line with its first cell, then the others."""
-        yield f"  {row[0]}"
-        cells = zip(header[1:], row[1:], strict=True)
-        told = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
-        yield self.wrapped(told, indent="    ")
-
-    def _cell(self, text: str) -> str:
-        """A cell in the colour of its state."""
-        colour = _COLOURS.get(text.strip())
-        return self._styled(text, fg=colour) if colour else text
-
-    def _paragraph(self, *sentences: str, done: bool = False) -> str:
-        """Join sentences to one paragraph, after a tick if it is `done`."""
-        text = " ".join(sentences)
-        return self.done(text) if done and text else self.wrapped(text)
-
-    def done(self, text: str) -> str:
-        """Return a paragraph about success, after a tick if the stream can show one."""
-        if not self.ticks:
-            return self.wrapped(text)
-        shown = self.wrapped(f"{TICK} {text}")
-        return self._styled(TICK, fg="green", bold=True) + shown[len(TICK) :]
-
-    def wrapped(self, text: str, indent: str = "") -> str:
-        text = with_target(text, self.target)
-        if text and self.width is not None:
-            text = in_lines(text, max(self.width, 20), indent)
-        elif text:
-            text = indent + text
-        if self.colour:
-            text = _COMMAND.sub(lambda found: click.style(found[0], bold=True), text)
-        return text
 
 
 def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
@@ -536,7 +396,6 @@ def _reverted(result: RevertResult) -> Iterator[str]:
 
 
 def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
-    yield from _on_nodes(results)
     if any(result.applied and result.applied.dry_run for result in results):
         yield _DRY_RUN
     elif any(result.changed for result in results):
@@ -546,7 +405,6 @@ def _applied_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
 def _status_on_ray(results: Sequence[NodeResult]) -> Iterator[str]:
     from agentcore_patches.cluster.results import are_alike
 
-    yield from _on_nodes(results)
     if any(not result.complete and not result.error for result in results):
         yield "To apply what is missing: `agentcore-patch apply`."
     if not are_alike(results):
@@ -583,7 +441,7 @@ def _where(result: NodeResult) -> tuple[str, str]:
     return where, result.python or "?"
 
 
-def _applied_summary(result: NodeResult) -> str:
+def _applied_on(result: NodeResult) -> str:
     if result.error or not result.applied:
         return "failed"
     changed = _files(sum(file.action != "unchanged" for file in result.applied.files))

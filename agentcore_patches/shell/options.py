@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from agentcore_patches.command.terminal import Color
+from agentcore_patches.shell.terminal import Color
 
 Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
 

@@ -1,0 +1,1 @@
+"""Read and write files, their owners and JSON; knows nothing of SGLang."""
