@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
+from agentcore_verify import client
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
-from tests.clients.conftest import Ask
+from tests.clients.conftest import Ask, RunScript
 from tests.helpers.asking import CASES, LOGPROB_NOISE, ask
+from tests.helpers.conversing import prefix_of
+from tests.helpers.servers import Launch, Trees
 
 PAGE = Path(__file__).parents[2] / "docs/reference/compatibility.md"
 
-pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
+default_mode = pytest.mark.parametrize("mode", ["default"], indirect=True)
 
 SCRIPTS = {
     "openai==2.54.0": "openai_sdk",
@@ -66,33 +70,44 @@ def _sent(server: Server, **asked: Any) -> Trace:
 
 
 # One token per chunk: some clients lose the last chunk's.
+@default_mode
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
 def test_a_client_gets_what_the_page_promises(
     server: Server, ask_by: Ask, requirement: str
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
-    client = requirement.replace("==", " ")
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    assert _rows(read, server) == _table(requirement.replace("==", " "))
 
 
+@default_mode
 def test_answers_pass_the_router(server: Server, ask_by: Ask, router: str) -> None:
     read = ask_by("openai==2.54.0", "openai_sdk", base_url=router, completions=False)
-    client = "openai 2.54.0, sglang-router 0.3.2 between"
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    table = _table("openai 2.54.0 through sglang-router 0.3.2")
+    assert _rows(read, server) == table
 
 
-def test_a_client_that_requests_no_fields_gets_the_server_defaults(
-    server: Server, defaulting: Server, ask_by: Ask
+@pytest.mark.slow_client
+def test_verifiers_with_the_conversation_memory(
+    run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
-    read = ask_by(
-        "anthropic==2.12.0", "anthropic_sdk", base_url=defaulting.base_url, asks=False
-    )
-    client = "anthropic 2.12.0, AGENTCORE_DEFAULTS=return_token_ids"
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    """The second turn falls back to text, which has lost the reasoning."""
+    args = ("--reasoning-parser", "deepseek-r1")
+    env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
+    with launch(trees.patched, *args, env=env) as server:
+        task = {"base_url": server.base_url, "messages": line("reasoning").messages}
+        both = run_script("verifiers==0.1.14", "verifiers_token_client", task)
+        first, second = both["first turn"], both["second turn"]
+        past = [*first["prompt"], *first["token_ids"]]
+        assert second["prompt"][: len(past)] == past
+        assert len(second["token_ids"]) == len(second["logprobs"])
+        again = client.ask(
+            server.base_url, messages=second["messages"], temperature=0, max_tokens=1
+        )
+        assert list(again.prompt_token_ids or ()) == second["prompt"]
+        said = prefix_of(again)
+        assert said is not None
+        assert said["template_matched"] < said["required"] == len(past)
 
 
 def _rows(read: dict[str, dict[str, Any]], server: Server) -> list[Row]:
@@ -141,5 +156,5 @@ def _table(client: str) -> list[Row]:
     return [
         (row[1].replace("`", ""), row[2], row[3], row[4])
         for row in cells
-        if len(row) == 5 and row[0] == client
+        if len(row) == 5 and client in row[0].split(", ")
     ]

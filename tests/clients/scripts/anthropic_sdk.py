@@ -16,7 +16,7 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
         "max_tokens": 400,
         "temperature": 0,
         "messages": task["messages"],
-        "extra_body": {"return_token_ids": True} if task["asks"] else {},
+        "extra_body": {"return_token_ids": True},
     }
     try:
         whole = client.messages.create(**asked)
