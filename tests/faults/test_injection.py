@@ -66,6 +66,11 @@ def tree_of(package: Path) -> Photograph:
     return photograph(package.parents[1])
 
 
+def record_of(package: Path) -> list[str]:
+    """Return the lines of SGLang's RECORD, which also lists what is added."""
+    return (package.parents[1] / RECORD).read_text().splitlines()
+
+
 def calls_of(action: str, model: Path) -> list[Call]:
     with a_copy(model) as package:
         return tracing.calls(package, action)
@@ -124,6 +129,8 @@ def test_the_next_command_repairs_a_kill_at_any_system_call(
             else:
                 run(package, follower)
                 assert trees.texts(package) == expected(follower), call
+                after = models["vanilla" if follower == "revert" else follower]
+                assert record_of(package) == record_of(after), call
             assert trees.stale_bytecode(package) == [], call
             run(package, "revert")
             assert tree_of(package) == tree_of(models["vanilla"]), call
