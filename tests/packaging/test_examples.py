@@ -106,18 +106,6 @@ def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
     assert not is_patched(sibling.site / "sglang")
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.uv"])
-def test_another_version_fails_the_build(
-    wheel_scratch: Callable[..., Scratch], name: str
-) -> None:
-    ran = build(EXAMPLES / name, wheel_scratch(version="0.6.0"))
-    assert [done.code for _, done in ran] == [0, 3]
-    line, done = ran[-1]
-    assert line == "agentcore-patch apply"
-    assert "SGLang 0.6.0" in done.out
-    assert "Supported: 0.5.8" in done.out
-
-
 def test_an_sglang_other_than_the_checkout_fails_the_build(
     checkout_scratch_beside_wheel: Scratch,
 ) -> None:
@@ -159,39 +147,33 @@ wait $first && wait $second
 LAUNCH = "python -m sglang.launch_server"
 
 
-def run_slurm_job(scratch: Scratch) -> Ran:
-    """Run the batch script; its servers are stand-ins."""
+each_version = pytest.mark.parametrize(
+    ("version", "code"), [("0.5.9", 0), ("0.6.0", 3)]
+)
+
+
+@each_version
+def test_a_slurm_job_whose_nodes_share_an_environment(
+    wheel_scratch: Callable[..., Scratch], version: str, code: int
+) -> None:
+    """The servers are stand-ins; on an unsupported version none starts."""
+    scratch = wheel_scratch(version=version)
     srun = scratch.folder / "tools/srun"
     srun.write_text(SRUN)
     srun.chmod(0o755)
     script = (EXAMPLES / "slurm.sbatch").read_text()
     assert script.count(LAUNCH) == 1
     scratch.ok("pip install agentcore-patches")
-    return scratch.run(
+    ran = scratch.run(
         "export MODEL=m\n" + script.replace(LAUNCH, f"echo {LAUNCH}"),
         shell=("bash", "-c"),
     )
+    assert ran.code == code, ran.out
+    assert ran.out.count(f"{LAUNCH} --model-path m") == (0 if code else 2)
+    assert is_patched(scratch.site / "sglang") is (code == 0)
 
 
-def test_a_slurm_job_whose_nodes_share_an_environment(
-    wheel_scratch: Callable[..., Scratch],
-) -> None:
-    scratch = wheel_scratch()
-    ran = run_slurm_job(scratch)
-    assert ran.code == 0, ran.out
-    assert ran.out.count(f"{LAUNCH} --model-path m") == 2
-    assert is_patched(scratch.site / "sglang")
-
-
-def test_a_slurm_job_on_another_version_starts_no_server(
-    wheel_scratch: Callable[..., Scratch],
-) -> None:
-    ran = run_slurm_job(wheel_scratch(version="0.6.0"))
-    assert ran.code == 3
-    assert LAUNCH not in ran.out
-
-
-@pytest.mark.parametrize(("version", "code"), [("0.5.9", 0), ("0.6.0", 3)])
+@each_version
 def test_a_pod(wheel_scratch: Callable[..., Scratch], version: str, code: int) -> None:
     deployment = yaml.safe_load((EXAMPLES / "kubernetes.yaml").read_text())
     [container] = deployment["spec"]["template"]["spec"]["containers"]
