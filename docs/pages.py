@@ -83,7 +83,9 @@ def cli_page() -> str:
         assert command
         within = HelpContext(command, context, name, **settings)
         usage = " ".join(command.collect_usage_pieces(within))
-        parts += [f"## {name}", f"`agentcore-patch {name} {usage}`"]
+        parts.append(f"## {name}")
+        if usage != "[OPTIONS]":
+            parts.append(f"`agentcore-patch {name} {usage}`")
         parts += map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
         parts.append(_options(command, within))
     for topic, text in TOPICS.items():
