@@ -29,7 +29,7 @@ Environment = Callable[[str], Path]
 RunScript = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Runs a script in the environment of a requirement, on a task."""
 
-Ask = Callable[..., dict[str, dict[str, Any]]]
+Ask = Callable[..., dict[str, list[Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
 INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -114,7 +114,7 @@ def ask_by(run_script: RunScript, server: Server) -> Ask:
         *,
         base_url: str = server.base_url,
         completions: bool = True,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, list[Any]]:
         answer = ask(server, CASES["emoji"])
         task = {
             "base_url": base_url,

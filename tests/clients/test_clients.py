@@ -97,40 +97,34 @@ def test_verifiers_with_the_conversation_memory(
     with launch(trees.patched, *args, env=env) as server:
         task = {"base_url": server.base_url, "messages": line("reasoning").messages}
         both = run_script("verifiers==0.1.14", "verifiers_token_client", task)
-        first, second = both["first turn"], both["second turn"]
-        past = [*first["prompt"], *first["token_ids"]]
-        assert second["prompt"][: len(past)] == past
-        assert len(second["token_ids"]) == len(second["logprobs"])
+        past = [*both["first turn"][0], *both["first turn"][1]]
+        prompt, token_ids, logprobs, messages = both["second turn"]
+        assert prompt[: len(past)] == past
+        assert len(token_ids) == len(logprobs)
         again = client.ask(
-            server.base_url, messages=second["messages"], temperature=0, max_tokens=1
+            server.base_url, messages=messages, temperature=0, max_tokens=1
         )
-        assert list(again.prompt_token_ids or ()) == second["prompt"]
+        assert list(again.prompt_token_ids or ()) == prompt
         said = prefix_of(again)
         assert said is not None
         assert said["template_matched"] < said["required"] == len(past)
 
 
-def _rows(read: dict[str, dict[str, Any]], server: Server) -> list[Row]:
+def _rows(read: dict[str, list[Any]], server: Server) -> list[Row]:
     """Return a row for each kind of request."""
     usual = _sent(server)
     rows = []
-    for how, one in read.items():
-        sent = _sent(server, messages=one["messages"]) if "messages" in one else usual
-        rows.append(
-            (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
-        )
+    for how, (prompt, token_ids, logprobs, *messages) in read.items():
+        sent = _sent(server, messages=messages[0]) if messages else usual
+        assert not prompt or prompt == sent.prompt
+        noise = pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
+        assert not logprobs or logprobs == noise
+        yes = ["yes" if kept else "no" for kept in (prompt, logprobs)]
+        rows.append((how, yes[0], _token_ids(token_ids, sent), yes[1]))
     return rows
 
 
-def _prompt(read: dict[str, Any], sent: Trace) -> str:
-    if not read["prompt"]:
-        return "no"
-    assert read["prompt"] == sent.prompt
-    return "yes"
-
-
-def _token_ids(read: dict[str, Any], sent: Trace) -> str:
-    token_ids = read["token_ids"]
+def _token_ids(token_ids: list[int] | None, sent: Trace) -> str:
     if not token_ids:
         return "no"
     if token_ids == sent.token_ids:
@@ -140,13 +134,6 @@ def _token_ids(read: dict[str, Any], sent: Trace) -> str:
     assert token_ids == sent.token_ids[:-n_missing]
     few = n_missing < len(token_ids)
     return "all but the last chunk's" if few else "the first chunk's"
-
-
-def _logprobs(read: dict[str, Any], sent: Trace) -> str:
-    if not read["logprobs"]:
-        return "no"
-    assert read["logprobs"] == pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
-    return "yes"
 
 
 def _table(client: str) -> list[Row]:
