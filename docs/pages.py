@@ -35,10 +35,7 @@ from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
 
-SIZED = (
-    Path(__file__).parents[1] / "README.md",
-    Path(__file__).parent / "explanation" / "safety.md",
-)
+SIZED = (Path(__file__).parents[1] / "README.md",)
 """Pages that say how large the change is, between two comments."""
 
 FACTS_OF = "0.5.9"
