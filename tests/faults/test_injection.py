@@ -17,7 +17,7 @@ import pytest
 from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.tracing import Call, Ended
-from tests.faults.trees import run
+from tests.faults.trees import expected, run
 from tests.helpers.trees import Photograph, photograph, without_ours
 
 ACTIONS = ("apply", "upgrade", "revert")
@@ -46,13 +46,6 @@ def models() -> Iterator[dict[str, Path]]:
             found[action] = trees.copy(found[earlier], root / action)
             run(found[action], action)
         yield found
-
-
-def expected(action: str) -> dict[str, bytes]:
-    """Return the sources in the state after an action."""
-    chosen = trees.SELECTIONS.get(action, ())
-    vanilla = {path: trees.text(path, "vanilla") for path in trees.SOURCES}
-    return vanilla | {path: trees.text(path, action) for path in chosen}
 
 
 @contextmanager

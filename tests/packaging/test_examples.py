@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -56,21 +56,6 @@ def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
     return ran
 
 
-def run_job(steps: list[Mapping[str, str]], scratch: Scratch) -> dict[str, str]:
-    """Return the outcome of each step of a job, by the command or action."""
-    ended: dict[str, str] = {}
-    for step in steps:
-        name = step.get("run") or step["uses"]
-        if "failure" in ended.values() and "!cancelled()" not in step.get("if", ""):
-            ended[name] = "skipped"
-        elif "run" in step:
-            code = scratch.run(step["run"], shell=GITHUB_SHELL).code
-            ended[name] = "failure" if code else "success"
-        else:
-            ended[name] = "used"
-    return ended
-
-
 def test_every_example_has_a_test() -> None:
     run = {
         *("Dockerfile", "Dockerfile.checkout", "Dockerfile.uv"),
@@ -98,12 +83,9 @@ def test_the_official_image(checkout_scratch: Scratch) -> None:
 
 
 def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
-    scratch, sibling = uv_scratch("image"), uv_scratch("sibling")
-    chat = scratch.site / "sglang" / CHAT
-    assert chat.samefile(sibling.site / "sglang" / CHAT)
+    scratch = uv_scratch("image")
     assert_built(build(EXAMPLES / "Dockerfile.uv", scratch))
     assert is_patched(scratch.site / "sglang")
-    assert not is_patched(sibling.site / "sglang")
 
 
 def test_an_sglang_other_than_the_checkout_fails_the_build(
@@ -115,28 +97,21 @@ def test_an_sglang_other_than_the_checkout_fails_the_build(
 
 
 def test_a_job(empty_scratch: Callable[[], Scratch]) -> None:
-    steps = steps_of("github-actions.yml")
+    workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
+    [job] = workflow["jobs"].values()
+    *steps, keep = job["steps"]
     scratch = empty_scratch()
-    ended = run_job(steps, scratch)
-    assert set(ended.values()) == {"success", "used"}, ended
-    kept = kept_files(steps[-1], scratch)
+    for step in steps:
+        if "run" in step:
+            ran = scratch.run(step["run"], shell=GITHUB_SHELL)
+            assert ran.code == 0, ran.out
+    assert keep["uses"].startswith("actions/upload-artifact@")
+    assert "!cancelled()" in keep["if"]  # It keeps the report of a failure, too.
+    kept = {name: scratch.folder / name for name in keep["with"]["path"].split()}
     cases = ElementTree.parse(kept["verify.xml"]).findall("testsuite/testcase")
     assert [case.get("name") for case in cases] == list(checks.NAMES)
     assert not ElementTree.parse(kept["verify.xml"]).findall(".//failure")
     assert ElementTree.parse(kept["verify.svg"]).getroot().tag.endswith("svg")
-
-
-def test_a_job_that_fails_keeps_its_report(
-    empty_scratch: Callable[[], Scratch],
-) -> None:
-    steps = steps_of("github-actions.yml")
-    at = next(i for i, step in enumerate(steps) if " verify " in step.get("run", ""))
-    sabotaged = [*steps[:at], {"run": "agentcore-patch revert"}, *steps[at:]]
-    scratch = empty_scratch()
-    ended = list(run_job(sabotaged, scratch).values())
-    assert ended[at : at + 3] == ["success", "failure", "used"]
-    kept = kept_files(steps[-1], scratch)
-    assert ElementTree.parse(kept["verify.xml"]).findall(".//failure")
 
 
 SRUN = """#!/bin/bash
@@ -189,22 +164,6 @@ def test_a_pod(wheel_scratch: Callable[..., Scratch], version: str, code: int) -
     )
     assert ran.code == code, ran.out
     assert (f"{LAUNCH} --model-path /models/big" in ran.out) == (code == 0)
-
-
-def steps_of(name: str) -> list[Mapping[str, str]]:
-    workflow = yaml.safe_load((EXAMPLES / name).read_text())
-    [job] = workflow["jobs"].values()
-    return list(job["steps"])
-
-
-def kept_files(step: Mapping[str, object], scratch: Scratch) -> dict[str, Path]:
-    """Return the files that the last step uploads, by name; all must exist."""
-    assert str(step["uses"]).startswith("actions/upload-artifact@")
-    named = step["with"]
-    assert isinstance(named, dict)
-    files = {name: scratch.folder / name for name in named["path"].split()}
-    assert all(file.stat().st_size for file in files.values())
-    return files
 
 
 def assert_built(ran: list[tuple[str, Ran]]) -> None:
