@@ -216,10 +216,10 @@ def json_page() -> str:
                 kinds.append(inner)
     parts = [JSON_INTRODUCTION]
     for kind, title in titles.items():
+        parts.append(f"## {title}")
         if kind not in DOCUMENTS:
-            title += f"\n\n{(inspect.getdoc(kind) or '').partition(chr(10))[0]}"
-        table = _table(("key", "type", "meaning"), _keys(kind, titles))
-        parts.append(f"## {title}\n\n{table}")
+            parts.append((inspect.getdoc(kind) or "").partition("\n")[0])
+        parts.append(_table(("key", "type", "meaning"), _keys(kind, titles)))
     return _joined(*parts)
 
 
