@@ -1,12 +1,10 @@
-"""Measure the savings of a prefix per turn on a real server, and its cost elsewhere.
+"""Measure what a prefix costs when a prompt is made.
 
-    python benchmarks/turns.py [--quick] [--json FILE]
+    python benchmarks/turns.py [--json FILE]
 
-A conversation of eight turns whose client trims the answers, on a patched server on the
-CPU: time to the first token and `cached_tokens`, with `required_prefix_token_ids` and
-without. Then, in SGLang's own chat class, the time to make a prompt: without a prefix
-against SGLang's own method, and with a memory of few and of many conversations. Needs
-SGLang in this interpreter; its install is copied, never changed.
+In SGLang's own chat class, the time to make a prompt: without a prefix against SGLang's
+own method, and with a memory of few and of many conversations. Needs SGLang in this
+interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -14,67 +12,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import report
-from trees import copies, measured, server
+from trees import copies, measured
 
-from agentcore_verify import client
-
-TURNS = 8
 ROUNDS = 400
-
-
-def turns(url: str, with_prefix: bool, number: int) -> list[tuple[float, int, int]]:
-    """Return each turn's milliseconds to the first token, cached and prompt tokens."""
-    messages: list[dict[str, Any]] = []
-    past: dict[str, Any] = {}
-    found = []
-    for turn in range(TURNS):
-        words = " ".join(f"{number} {with_prefix} {turn} {i}" for i in range(40))
-        messages.append({"role": "user", "content": words})
-        body = {"messages": messages, "temperature": 0, "max_tokens": 64, **past}
-        body["stream_options"] = {"include_usage": True}
-        body["ignore_eos"] = True
-        began = time.perf_counter()
-        first = 0.0
-        events = []
-        for event in client.chat_stream(url, **body):
-            events.append(event)
-            if not first and any(c.get("token_ids") for c in event["choices"]):
-                first = (time.perf_counter() - began) * 1000
-        answer = client.read_events(events)
-        assert answer.usage is not None
-        details = answer.usage.get("prompt_tokens_details") or {}
-        cached = details.get("cached_tokens", 0)
-        found.append((first, cached, answer.usage["prompt_tokens"]))
-        [completion] = answer.completions
-        if with_prefix:
-            prompt, own = answer.prompt_token_ids or (), completion.token_ids or ()
-            past = {"required_prefix_token_ids": [*prompt, *own]}
-        text = completion.content[1:].strip()
-        messages.append({"role": "assistant", "content": text})
-    return found
-
-
-def measured_turns(tree: Path, conversations: int) -> list[report.Row]:
-    with server(tree, "--enable-cache-report") as running:
-        turns(running.base_url, False, -1)
-        without, prefixed = (
-            [turns(running.base_url, flag, i) for i in range(conversations)]
-            for flag in (False, True)
-        )
-    return [
-        report.compared(
-            f"turn {turn + 1}, {what}",
-            without=[run[turn][column] for run in without],
-            prefixed=[run[turn][column] for run in prefixed],
-        )
-        for turn in range(1, TURNS)
-        for column, what in enumerate(("first token, ms", "cached", "prompt"))
-    ]
 
 
 def costs() -> list[report.Row]:
@@ -144,10 +88,8 @@ def main() -> None:
 
     options = report.options(__doc__)
     with copies() as (_, patched):
-        costs_found = measured(__file__, patched)
-        report.show("To make a prompt of 41 messages", costs_found, None)
-        rows = measured_turns(patched, 1 if options.quick else 3)
-    report.show("Turns of a client that trims the answers", rows, options.json)
+        rows = measured(__file__, patched)
+    report.show("To make a prompt of 41 messages", rows, options.json)
 
 
 if __name__ == "__main__":

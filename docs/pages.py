@@ -14,8 +14,11 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import click
 
 from agentcore_patches import listing, results
 from agentcore_patches.command.cli import commands, deferred
@@ -32,10 +35,7 @@ from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
 
-SIZED = (
-    Path(__file__).parents[1] / "README.md",
-    Path(__file__).parent / "explanation" / "safety.md",
-)
+SIZED = (Path(__file__).parents[1] / "README.md",)
 """Pages that say how large the change is, between two comments."""
 
 FACTS_OF = "0.5.9"
@@ -55,21 +55,15 @@ Errors go to stderr as a line `error:` and, if there is something to do, a line 
 ([the documents](json.md)). Another page explains
 [what to do about each exit code](../how-to/troubleshooting.md#by-exit-code).
 
+Every command has `-h`, `-q` (print nothing but errors), `-v` (print more, where there is more) and
+`--color auto|always|never` (auto: on a terminal, unless `NO_COLOR` is set). The tables below list
+the other options.
+
 <!--
 ```console
 $ pip install agentcore-patches
 ```
 -->
-"""
-
-CLI_END = """\
-## Tab completion
-
-For bash, in `~/.bashrc`; `completion zsh` and `completion fish` are for the others:
-
-```bash
-eval "$(agentcore-patch completion bash)"
-```
 """
 
 
@@ -81,23 +75,50 @@ def cli_page() -> str:
     last = {name: deferred(name) for name in ("verify", "serve", "audit")}
     for name in last:
         del found[name]
-    parts = [CLI_INTRODUCTION, _printed("", commands.get_help(context))]
+    parts = [CLI_INTRODUCTION, _printed("--help", commands.get_help(context))]
     for name, command in {**found, **last}.items():
         assert command
         within = HelpContext(command, context, name, **settings)
-        parts += [f"## {name}", _printed(f"{name} ", command.get_help(within))]
+        usage = " ".join(command.collect_usage_pieces(within))
+        parts.append(f"## {name}")
+        if usage != "[OPTIONS]":
+            parts.append(f"`agentcore-patch {name} {usage}`")
+        parts += map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+        parts.append(_options(command, within))
     for topic, text in TOPICS.items():
-        shown = f"```console\n$ agentcore-patch help {topic}\n{text}\n```"
-        parts += [f"## {topic.replace('-', ' ').capitalize()}", shown]
-    return _joined(*parts, CLI_END)
+        title = topic.replace("-", " ").capitalize()
+        parts += [f"## {title}", _printed(f"help {topic}", text)]
+    return _joined(*parts)
 
 
-def _printed(command: str, text: str) -> str:
-    return f"```console\n$ agentcore-patch {command}--help\n{text}\n```"
+def _printed(arguments: str, text: str) -> str:
+    return f"```console\n$ agentcore-patch {arguments}\n{text}\n```"
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of a help text; one with a layout of its own has a list."""
+    if not text.startswith("\b\n"):
+        return text
+    parts = []
+    for part in re.split(r"\n(?=(?:  )?\S)", text.removeprefix("\b\n")):
+        term, *meaning = re.split(r"\s{2,}", part.strip(), maxsplit=1)
+        item = ": ".join([f"- `{term}`", *(" ".join(m.split()) for m in meaning)])
+        parts.append(item if part.startswith(" ") else f"\n{part}\n")
+    return "\n".join(parts)
+
+
+def _options(command: click.Command, context: click.Context) -> str:
+    """A table of the options that are not the same for every command."""
+    rows = []
+    for option in command.params:
+        name, text = option.get_help_record(context) or ("", "")
+        if text and option.name not in ("quiet", "color") and "no effect" not in text:
+            rows.append((f"`{name}`", " ".join(text.split())))
+    return _table(("option", "meaning"), rows) if rows else ""
 
 
 def _joined(*parts: str) -> str:
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -148,18 +169,12 @@ writes the table as a picture, and `--log FILE` the output of the server.
 
 
 def checks_page() -> str:
-    rows, parts = [], []
+    rows = []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
-        rows.append((f"[`{check.name}`](#{check.name})", summary))
-        parts += [f"### {check.name}", text]
-    return _joined(
-        CHECKS_INTRODUCTION,
-        _table(("check", "property"), rows),
-        "## Each check",
-        *parts,
-        CHECKS_END,
-    )
+        rows.append((f"`{check.name}`", f"**{summary}** {' '.join(text.split())}"))
+    table = _table(("check", "what it proves"), rows)
+    return _joined(CHECKS_INTRODUCTION, table, CHECKS_END)
 
 
 def _backticks(text: str) -> str:
@@ -192,24 +207,38 @@ DOCUMENTS: dict[Any, str] = {
 
 def json_page() -> str:
     titles = dict(DOCUMENTS)
-    tables = [f"## {titles[kind]}\n\n{_keys(kind, titles)}" for kind in DOCUMENTS]
-    parts = [JSON_INTRODUCTION, *tables, "## Types within"]
-    shown = {*DOCUMENTS}
-    while left := [kind for kind in titles if kind not in shown]:
-        kind = left[0]
-        shown.add(kind)
-        summary = (inspect.getdoc(kind) or "").partition("\n")[0]
-        parts += [f"### {titles[kind]}", summary, _keys(kind, titles)]
+    kinds = [*DOCUMENTS]
+    for kind in kinds:
+        for inner in chain(*map(_classes, keys(kind).values())):
+            if inner in kinds:
+                titles.setdefault(inner, inner.__name__)
+            else:
+                kinds.append(inner)
+    parts = [JSON_INTRODUCTION]
+    for kind, title in titles.items():
+        parts.append(f"## {title}")
+        if kind not in DOCUMENTS:
+            parts.append((inspect.getdoc(kind) or "").partition("\n")[0])
+        parts.append(_table(("key", "type", "meaning"), _keys(kind, titles)))
     return _joined(*parts)
 
 
-def _keys(kind: Any, titles: dict[Any, str]) -> str:
+def _keys(kind: Any, titles: dict[Any, str], within: str = "") -> Iterator[list[str]]:
+    """Yield a row for each key, also for those of types that only this one has."""
     texts = {KEYS.get(name, name): text for name, text in _attributes(kind)}
-    rows = (
-        (f"`{key}`", _type(hint, titles), _meaning(key, texts, kind))
-        for key, hint in keys(kind).items()
-    )
-    return _table(("key", "type", "meaning"), rows)
+    for key, hint in keys(kind).items():
+        yield [f"`{within}{key}`", _type(hint, titles), _meaning(key, texts, kind)]
+        many = "[]" if typing.get_origin(hint) in (list, tuple) else ""
+        for inner in _classes(hint):
+            if inner not in titles:
+                yield from _keys(inner, titles, f"{within}{key}{many}.")
+
+
+def _classes(hint: Any) -> list[Any]:
+    """The result classes in a type."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [*chain(*map(_classes, typing.get_args(hint)))]
 
 
 def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
@@ -231,10 +260,10 @@ def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
 
 def _type(hint: Any, titles: dict[Any, str]) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and is_dataclass(hint):
-        name = "Finding" if hint is audit_results.Row else hint.__name__
-        title = titles.setdefault(hint, name)
-        return f"[{title}](#{title.lower().replace(' ', '-')})"
+    if _classes(hint) == [hint]:
+        if hint not in titles:
+            return "object"
+        return f"[{titles[hint]}](#{titles[hint].lower().replace(' ', '-')})"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type(argument, titles) for argument in arguments)
     if origin is typing.Literal:

@@ -92,20 +92,19 @@ def _boxes(top: int, tokenizer: Any, ids: Sequence[int], same: int) -> str:
     drawn = []
     for number, token_id in enumerate(ids):
         text = tokenizer.decode([token_id])
-        left = LEFT + number * (BOX + GAP)
+        shown = text.replace(" ", "\u2423") if text.strip() else "\u2423"
         fill = "#e8f1fa" if number < same else "#f9d9d4"
         drawn.append(
-            f'<rect x="{left}" y="{top}" width="{BOX}" height="44" rx="4" fill="{fill}" '
-            'stroke="#555555"/>'
+            f'<g transform="translate({LEFT + number * (BOX + GAP)} {top})">'
+            f'<rect width="{BOX}" height="44" rx="4" fill="{fill}" stroke="#555555"/>'
+            f"{_label(BOX // 2, 18, shown)}{_label(BOX // 2, 37, str(token_id))}</g>"
         )
-        shown = text.replace(" ", "\u2423") if text.strip() else "\u2423"
-        drawn.append(_label(left + BOX // 2, top + 18, shown, "middle"))
-        drawn.append(_label(left + BOX // 2, top + 37, str(token_id), "middle"))
-    return "\n".join(drawn)
+    boxes = "\n".join(drawn)
+    return f'<g text-anchor="middle">\n{boxes}\n</g>'
 
 
-def _label(left: int, top: int, text: str, anchor: str = "start") -> str:
-    return f'<text x="{left}" y="{top}" text-anchor="{anchor}">{escape(text)}</text>'
+def _label(left: int, top: int, text: str) -> str:
+    return f'<text x="{left}" y="{top}">{escape(text)}</text>'
 
 
 PICTURES: dict[str, tuple[Path, Callable[[], str]]] = {

@@ -3,7 +3,7 @@
     python docs/training.py TRAINER_PYTHON [--steps N] [--batch N]
     python docs/training.py --draw
 
-Starts SGLang from copies, one of them patched, by `agentcore-patch serve`; runs
+Starts SGLang from copies, one of them patched, as `agentcore-patch serve` does; runs
 `examples/train_with_trl.py` for each arm in the environment of TRAINER_PYTHON; writes
 `docs/explanation/training.json` and the pictures. `--draw` draws the pictures again.
 """
@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,8 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from agentcore_patches import api
 from agentcore_patches.installs.install import find
-from agentcore_verify.server import HOST, free_port
+from agentcore_verify.launching import server_options
+from agentcore_verify.server import Server
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -36,8 +36,6 @@ MODEL = HERE.parent / "build/weather-model"
 
 ARMS = {"exact": True, "text": True, "retokenized": False}
 """The arms in their order, and whether their server is patched."""
-START_LIMIT = 300
-"""Seconds until a server must answer."""
 
 Row = dict[str, Any]
 
@@ -117,26 +115,12 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
     api.revert(sglang_dir=package)
     if patched:
         api.apply(sglang_dir=package)
-    port = free_port()
-    url = f"http://{HOST}:{port}"
-    command: list[str | Path] = [
-        *(sys.executable, "-m", "agentcore_patches", "serve"),
-        *("--sglang-dir", package, "--model", MODEL, "--port", str(port)),
-    ]
     log = package.parent / "server.log"
-    with log.open("w") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output, env=_env())
-    try:
-        began = time.monotonic()
-        while f"ready at {url}" not in log.read_text(errors="replace"):
-            if server.poll() is not None or time.monotonic() - began > START_LIMIT:
-                tail = log.read_text(errors="replace")[-3000:]
-                sys.exit(f"error: the server did not start:\n{tail}")
-            time.sleep(0.2)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(60)
+    options = server_options(
+        str(MODEL), log=log, notify=print, sglang_dir=package, package=package
+    )
+    with Server(options) as server:
+        yield server.base_url
 
 
 def _described(row: Row) -> str:

@@ -17,7 +17,6 @@ import requests
 
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
-from tests.helpers.servers import Launch, Trees
 from tests.helpers.waiting import wait_until
 from tests.live import conftest as live
 
@@ -30,7 +29,7 @@ Environment = Callable[[str], Path]
 RunScript = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 """Runs a script in the environment of a requirement, on a task."""
 
-Ask = Callable[..., dict[str, dict[str, Any]]]
+Ask = Callable[..., dict[str, list[Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
 INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -87,14 +86,6 @@ def newer_python() -> str | Path:
     pytest.skip("this client needs Python 3.12 or newer, which is not installed")
 
 
-@pytest.fixture(scope="package")
-def defaulting(trees: Trees, launch: Launch) -> Iterator[Server]:
-    """A patched server that returns all fields by default."""
-    named = "return_token_ids,return_prompt_token_ids,return_meta_info"
-    with launch(trees.patched, env={"AGENTCORE_DEFAULTS": named}) as running:
-        yield running
-
-
 @pytest.fixture(scope="session")
 def run_script(environment: Environment) -> RunScript:
     def run(requirement: str, script: str, task: dict[str, Any]) -> dict[str, Any]:
@@ -123,15 +114,13 @@ def ask_by(run_script: RunScript, server: Server) -> Ask:
         *,
         base_url: str = server.base_url,
         completions: bool = True,
-        asks: bool = True,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, list[Any]]:
         answer = ask(server, CASES["emoji"])
         task = {
             "base_url": base_url,
             "messages": CASES["emoji"].body()["messages"],
             "prompt": answer.prompt_token_ids,
             "completions": completions,
-            "asks": asks,
         }
         return run_script(requirement, script, task)
 
@@ -141,21 +130,13 @@ def ask_by(run_script: RunScript, server: Server) -> Ask:
 @pytest.fixture
 def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator[str]:
     """The URL of an sglang-router in front of the server."""
-    with _router(environment, server, tmp_path) as url:
-        yield url
-
-
-@pytest.fixture
-def defaulting_router(
-    environment: Environment, defaulting: Server, tmp_path: Path
-) -> Iterator[str]:
-    """The URL of an sglang-router in front of the server with defaults."""
-    with _router(environment, defaulting, tmp_path) as url:
+    with route(environment, server, tmp_path) as url:
         yield url
 
 
 @contextmanager
-def _router(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
+def route(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
+    """Run an sglang-router in front of a server; yield its URL."""
     python = environment("sglang-router==0.3.2")
     port, metrics = free_port(), free_port()
     command: list[str | Path] = [

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
+from agentcore_verify import client
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
-from tests.clients.conftest import Ask
+from tests.clients.conftest import Ask, RunScript
 from tests.helpers.asking import CASES, LOGPROB_NOISE, ask
+from tests.helpers.conversing import prefix_of
+from tests.helpers.servers import Launch, Trees
 
 PAGE = Path(__file__).parents[2] / "docs/reference/compatibility.md"
 
-pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)
+default_mode = pytest.mark.parametrize("mode", ["default"], indirect=True)
 
 SCRIPTS = {
     "openai==2.54.0": "openai_sdk",
@@ -66,56 +70,61 @@ def _sent(server: Server, **asked: Any) -> Trace:
 
 
 # One token per chunk: some clients lose the last chunk's.
+@default_mode
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("requirement", CLIENTS)
 def test_a_client_gets_what_the_page_promises(
     server: Server, ask_by: Ask, requirement: str
 ) -> None:
     read = ask_by(requirement, SCRIPTS[requirement])
-    client = requirement.replace("==", " ")
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    assert _rows(read, server) == _table(requirement.replace("==", " "))
 
 
+@default_mode
 def test_answers_pass_the_router(server: Server, ask_by: Ask, router: str) -> None:
     read = ask_by("openai==2.54.0", "openai_sdk", base_url=router, completions=False)
-    client = "openai 2.54.0, sglang-router 0.3.2 between"
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    table = _table("openai 2.54.0 through sglang-router 0.3.2")
+    assert _rows(read, server) == table
 
 
-def test_a_client_that_requests_no_fields_gets_the_server_defaults(
-    server: Server, defaulting: Server, ask_by: Ask
+@pytest.mark.slow_client
+def test_verifiers_with_the_conversation_memory(
+    run_script: RunScript, trees: Trees, launch: Launch
 ) -> None:
-    read = ask_by(
-        "anthropic==2.12.0", "anthropic_sdk", base_url=defaulting.base_url, asks=False
-    )
-    client = "anthropic 2.12.0, AGENTCORE_DEFAULTS=return_token_ids"
-    measured = _rows(read, server)
-    assert measured == _table(client)
+    """The second turn falls back to text, which has lost the reasoning."""
+    args = ("--reasoning-parser", "deepseek-r1")
+    env = {"AGENTCORE_PREFIX_CACHE_MB": "16"}
+    with launch(trees.patched, *args, env=env) as server:
+        task = {"base_url": server.base_url, "messages": line("reasoning").messages}
+        both = run_script("verifiers==0.1.14", "verifiers_token_client", task)
+        past = [*both["first turn"][0], *both["first turn"][1]]
+        prompt, token_ids, logprobs, messages = both["second turn"]
+        assert prompt[: len(past)] == past
+        assert len(token_ids) == len(logprobs)
+        again = client.ask(
+            server.base_url, messages=messages, temperature=0, max_tokens=1
+        )
+        assert list(again.prompt_token_ids or ()) == prompt
+        said = prefix_of(again)
+        assert said is not None
+        assert said["template_matched"] < said["required"] == len(past)
 
 
-def _rows(read: dict[str, dict[str, Any]], server: Server) -> list[Row]:
+def _rows(read: dict[str, list[Any]], server: Server) -> list[Row]:
     """Return a row for each kind of request."""
     usual = _sent(server)
     rows = []
-    for how, one in read.items():
-        sent = _sent(server, messages=one["messages"]) if "messages" in one else usual
-        rows.append(
-            (how, _prompt(one, sent), _token_ids(one, sent), _logprobs(one, sent))
-        )
+    for how, (prompt, token_ids, logprobs, *messages) in read.items():
+        sent = _sent(server, messages=messages[0]) if messages else usual
+        assert not prompt or prompt == sent.prompt
+        noise = pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
+        assert not logprobs or logprobs == noise
+        yes = ["yes" if kept else "no" for kept in (prompt, logprobs)]
+        rows.append((how, yes[0], _token_ids(token_ids, sent), yes[1]))
     return rows
 
 
-def _prompt(read: dict[str, Any], sent: Trace) -> str:
-    if not read["prompt"]:
-        return "no"
-    assert read["prompt"] == sent.prompt
-    return "yes"
-
-
-def _token_ids(read: dict[str, Any], sent: Trace) -> str:
-    token_ids = read["token_ids"]
+def _token_ids(token_ids: list[int] | None, sent: Trace) -> str:
     if not token_ids:
         return "no"
     if token_ids == sent.token_ids:
@@ -127,13 +136,6 @@ def _token_ids(read: dict[str, Any], sent: Trace) -> str:
     return "all but the last chunk's" if few else "the first chunk's"
 
 
-def _logprobs(read: dict[str, Any], sent: Trace) -> str:
-    if not read["logprobs"]:
-        return "no"
-    assert read["logprobs"] == pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
-    return "yes"
-
-
 def _table(client: str) -> list[Row]:
     """Return the page's rows for a client."""
     lines = re.findall(r"^\|(.+)\|$", PAGE.read_text("utf-8"), re.MULTILINE)
@@ -141,5 +143,5 @@ def _table(client: str) -> list[Row]:
     return [
         (row[1].replace("`", ""), row[2], row[3], row[4])
         for row in cells
-        if len(row) == 5 and row[0] == client
+        if len(row) == 5 and client in row[0].split(", ")
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from agentcore_verify import router as routers
 from agentcore_verify.client import HttpError
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
+from tests.clients.conftest import Environment, route
 from tests.helpers.asking import CASES
+from tests.helpers.servers import Launch, Trees
 
 THROUGH_ROUTER = routers.THROUGH_ROUTER
 FIELDS = [field.name for field in routers.FIELDS]
@@ -69,6 +73,19 @@ def test_the_router_behaves_as_documented(router: str, server: Server) -> None:
     assert direct["prompt_token_ids"] == [5, 6]
     assert "prompt_token_ids" not in routed
     assert routed["meta_info"]["prompt_tokens"] == 2
+
+
+@pytest.fixture
+def defaulting_router(
+    trees: Trees, launch: Launch, environment: Environment, tmp_path: Path
+) -> Iterator[str]:
+    """The URL of a router in front of a server that returns all fields by default."""
+    named = "return_token_ids,return_prompt_token_ids,return_meta_info"
+    with (
+        launch(trees.patched, env={"AGENTCORE_DEFAULTS": named}) as running,
+        route(environment, running, tmp_path) as url,
+    ):
+        yield url
 
 
 def test_server_defaults_replace_flags_that_the_router_drops(

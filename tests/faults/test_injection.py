@@ -17,7 +17,7 @@ import pytest
 from agentcore_patches.state import transaction
 from tests.faults import tracing, trees
 from tests.faults.tracing import Call, Ended
-from tests.faults.trees import run
+from tests.faults.trees import expected, run
 from tests.helpers.trees import Photograph, photograph, without_ours
 
 ACTIONS = ("apply", "upgrade", "revert")
@@ -48,13 +48,6 @@ def models() -> Iterator[dict[str, Path]]:
         yield found
 
 
-def expected(action: str) -> dict[str, bytes]:
-    """Return the sources in the state after an action."""
-    chosen = trees.SELECTIONS.get(action, ())
-    vanilla = {path: trees.text(path, "vanilla") for path in trees.SOURCES}
-    return vanilla | {path: trees.text(path, action) for path in chosen}
-
-
 @contextmanager
 def a_copy(model: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=model.parents[2]) as folder:
@@ -64,6 +57,11 @@ def a_copy(model: Path) -> Iterator[Path]:
 def tree_of(package: Path) -> Photograph:
     """Return the complete tree of a package, including its cache."""
     return photograph(package.parents[1])
+
+
+def record_of(package: Path) -> list[str]:
+    """Return the lines of SGLang's RECORD, which also lists what is added."""
+    return (package.parents[1] / RECORD).read_text().splitlines()
 
 
 def calls_of(action: str, model: Path) -> list[Call]:
@@ -124,6 +122,8 @@ def test_the_next_command_repairs_a_kill_at_any_system_call(
             else:
                 run(package, follower)
                 assert trees.texts(package) == expected(follower), call
+                after = models["vanilla" if follower == "revert" else follower]
+                assert record_of(package) == record_of(after), call
             assert trees.stale_bytecode(package) == [], call
             run(package, "revert")
             assert tree_of(package) == tree_of(models["vanilla"]), call

@@ -7,12 +7,11 @@ import marshal
 import os
 import py_compile
 import shutil
-import zipfile
 from pathlib import Path
 
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
-from tests.helpers.records import metadata, record, write_dist_info
+from tests.helpers.records import metadata, write_dist_info, write_wheel
 
 VERSION = "0.5.9"
 DIST_INFO = f"sglang-{VERSION}.dist-info"
@@ -39,6 +38,12 @@ SELECTIONS = {
 def text(path: str, edition: str) -> bytes:
     """Return a module that names its file and edition; all editions have one length."""
     return f'MARK = "{path} {edition:8}"\n{"# padding" * 500}\n'.encode()
+
+
+def expected(action: str) -> dict[str, bytes]:
+    """Return the sources in the state after an action."""
+    vanilla = {path: text(path, "vanilla") for path in SOURCES}
+    return vanilla | {path: text(path, action) for path in SELECTIONS.get(action, ())}
 
 
 def build(root: Path) -> Path:
@@ -141,9 +146,4 @@ def make_wheel(root: Path) -> Path:
     files[f"{DIST_INFO}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     )
-    wheel = root / "sglang-0.5.9-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, content in files.items():
-            archive.writestr(path, content)
-        archive.writestr(f"{DIST_INFO}/RECORD", record(files, VERSION))
-    return wheel
+    return write_wheel(root, VERSION, files)

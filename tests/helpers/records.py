@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,10 +18,22 @@ def record_hash(text: bytes) -> str:
 
 def record(files: Mapping[str, bytes], version: str) -> str:
     """Return the RECORD of an SGLang with these files, by path in site-packages."""
-    lines = [
-        f"{path},{record_hash(text)},{len(text)}\n" for path, text in files.items()
-    ]
-    return "".join([*lines, f"sglang-{version}.dist-info/RECORD,,\n"])
+    lines = io.StringIO()
+    rows = csv.writer(lines, lineterminator="\n")
+    rows.writerows((path, record_hash(text), len(text)) for path, text in files.items())
+    rows.writerow((f"sglang-{version}.dist-info/RECORD", "", ""))
+    return lines.getvalue()
+
+
+def write_wheel(folder: Path, version: str, files: Mapping[str, bytes]) -> Path:
+    """Write a wheel with these files, by path in site-packages, and their RECORD."""
+    wheel = folder / f"sglang-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+        info = f"sglang-{version}.dist-info"
+        archive.writestr(f"{info}/RECORD", record(files, version))
+    return wheel
 
 
 def metadata(version: str) -> str:

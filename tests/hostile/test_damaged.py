@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,14 @@ from tests.hostile.planting import signed
 from tests.unit.small_sglang import SOURCES, kill_apply
 
 FILES = 1000
+COMMANDS: tuple[Callable[..., object], ...] = (
+    *(api.status, api.apply, partial(api.apply, dry_run=True)),
+    *(partial(api.apply, extras=["beta"]), api.revert, partial(api.revert, force=True)),
+)
 JUNK: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**70, 1.5, float("nan"), float("inf"), "", "x", "0" * 64),
-    *(
-        "../../outside",
-        "/etc/passwd",
-        "srt/../../outside/file",
-        "\x1b[31m",
-        "\0",
-        "\ud800",
-    ),
+    *("../../outside", "/etc/passwd", "srt/../../outside/file"),
+    *("\x1b[31m", "\0", "\ud800"),
     *([], {}, [None], {"a": {}}, [[[[]]]], "srt/models.py", "srt/agentcore/evil.py"),
     "x" * 100_000,
 )
@@ -94,14 +93,6 @@ def test_damaged_state_files_are_refused_or_make_no_difference(
     trees = models(package)
     patched = sources(trees[0][0])
     whole = (SOURCES, patched)
-    commands: tuple[Callable[..., object], ...] = (
-        lambda: api.status(sglang_dir=tree),
-        lambda: api.apply(sglang_dir=tree, dry_run=True),
-        lambda: api.apply(sglang_dir=tree),
-        lambda: api.apply(sglang_dir=tree, extras=["beta"]),
-        lambda: api.revert(sglang_dir=tree),
-        lambda: api.revert(sglang_dir=tree, force=True),
-    )
     both = Path(shutil.copytree(package, tmp_path / "both"))
     api.apply(sglang_dir=both, extras=["beta"])
     with_beta = sources(both)
@@ -117,7 +108,7 @@ def test_damaged_state_files_are_refused_or_make_no_difference(
         file.write_bytes(text)
         before = sources(tree)
         try:
-            chance.choice(commands)()
+            chance.choice(COMMANDS)(sglang_dir=tree)
             outcomes["taken"] += 1
         except AgentcoreError as error:
             assert "\x1b" not in str(error) and error.exit_code in (4, 5), text

@@ -15,7 +15,6 @@ from agentcore_patches.patches.paths import LANDING
 from tests.helpers.trees import photograph
 from tests.hostile.planting import Planted
 from tests.unit.small_install import TRACES
-from tests.unit.small_sglang import kill_apply
 
 pytestmark = pytest.mark.usefixtures("landing")
 
@@ -56,23 +55,6 @@ def test_record_lists_what_apply_adds_and_revert_restores_it(
         assert found == {True, None}
     revert(sglang_dir=package)
 
-    assert photograph(package.parent) == before
-
-
-@pytest.mark.parametrize(
-    "renaming", ["RECORD", "committed.json", "models.py", "state.json"]
-)
-def test_record_is_right_after_a_killed_command(
-    renaming: str, package: Path, record: Path
-) -> None:
-    before = photograph(package.parent)
-    kill_apply(package, renaming)
-    revert(sglang_dir=package)
-    assert photograph(package.parent) == before
-    kill_apply(package, renaming)
-    apply(sglang_dir=package)
-    assert listed(record) == present(package) | OWN
-    revert(sglang_dir=package)
     assert photograph(package.parent) == before
 
 

@@ -5,10 +5,9 @@ The language of a block says how it is run or checked:
     console   run each `$ command` with bash, in order, in one environment per document;
               lines below a command are its output. A command must exit with 0, except
               one before `echo $?`.
-              `agentcore-patch serve ... &` or `python -m sglang.launch_server ... &`
-              launches a server of the environment's SGLang on the CPU, which is the
-              document's live server from then on. Before a document installs the
-              package, `agentcore-patch serve --model scripted &` is a patched server
+              `agentcore-patch serve --model scripted &` launches a server of the
+              environment's SGLang on the CPU, which is the document's live server from
+              then on. Before a document installs the package, it is a patched server
               that such documents share
     bash      run the whole block, which must exit with 0
     python    run the whole block as a file, likewise
@@ -27,10 +26,8 @@ which readers do not see, is run like any other.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,13 +46,10 @@ from tests.packaging.fences import Block, blocks, commands
 from tests.packaging.scratch import Ran, Scratch
 
 CHAT = "/v1/chat/completions"
-SERVE = "agentcore-patch serve "
-SHARED = f"{SERVE}--model {SCRIPTED} &"
-SERVED_WITH = ("--tool-call-parser", SCRIPTED_PARSERS.tool_call or "")
-"""Options that `serve` adds for a server with the scripted model."""
+SERVE = f"agentcore-patch serve --model {SCRIPTED} &"
+VERIFY = f"agentcore-patch verify --model {SCRIPTED}"
+"""Run for the first of the documents that show it, all of which apply the core first."""
 URL = "http://127.0.0.1:30000"
-TINY_MODEL = "Qwen/Qwen3-0.6B"
-"""The model in documents in place of which the scripted one is served."""
 STREAMS = 5
 """Attempts to get a stream with an event like the one that is shown."""
 
@@ -77,17 +71,18 @@ ERRORS = (
 class Document:
     """A document, run block by block.
 
-    `fork_server` starts the server that it launches. `places` maps names in documents
+    `fork_server` starts the server of `model` that it launches. `places` maps names in documents
     to functions that return the local ones: scripts use the local names, and output
-    shows the documents'. From document to document, `ran` remembers runs of `verify`.
+    shows the documents'. From document to document, `ran` remembers the run of `verify`.
     """
 
     scratch: Scratch
     tree: Path
     fork_server: ForkServer
+    model: Path
     server: Callable[[], str]
     places: dict[str, Callable[[], str]]
-    ran: dict[tuple[str, str], Ran]
+    ran: dict[str, Ran]
     _launched: Server | None = None
     _used: dict[str, str] = field(default_factory=dict)
     _last: Ran = field(default_factory=lambda: Ran(0, ""))
@@ -176,21 +171,15 @@ class Document:
     def _command(self, script: str) -> Ran:
         if target := re.match(r"make ([\w-]+)", script):
             return self._make(target[1])
-        if script == SHARED and not self.scratch.has_command("agentcore-patch"):
+        if script.startswith(SERVE):
+            if self.scratch.has_command("agentcore-patch"):
+                self._launch()
             return Ran(0, "")
-        if "sglang.launch_server" in script or re.match(rf"{SERVE}[^#]*&", script):
-            return self._launch(script)
-        if not script.startswith("agentcore-patch verify --model") or re.search(
-            r"--(json|junit|svg|log)\b", script
-        ):
+        if script.partition("#")[0].strip() != VERIFY:
             return self._shell(script)
-        status = self.scratch.run("agentcore-patch status --json")
-        # A comment makes no other run; other patches in place do.
-        patches = json.loads(status.out).get("patches") if status.code == 0 else None
-        key = re.sub(r"\s+#.*", "", script), str(patches)
-        if key not in self.ran:
-            self.ran[key] = self._shell(script)
-        self._last = self.ran[key]
+        if VERIFY not in self.ran:
+            self.ran[VERIFY] = self._shell(script)
+        self._last = self.ran[VERIFY]
         return self._last
 
     def _shell(self, script: str) -> Ran:
@@ -217,27 +206,16 @@ class Document:
                 text = text.replace(name, self._used[name])
         return text
 
-    def _launch(self, script: str) -> Ran:
+    def _launch(self) -> None:
         """Launch a server like the document, but on another port and on the CPU."""
-        one_line = self._here(script).replace("\\\n", " ")
-        words = shlex.split(one_line, comments=True)
-        told = argparse.ArgumentParser()
-        told.add_argument("--model-path", "--model", required=True)
-        told.add_argument("--port")
-        serves = one_line.startswith(SERVE)
-        known, rest = told.parse_known_args(words[2 if serves else 3 : -1])
-        if words[-1] != "&" or self._launched:
-            raise Failed("a server is launched once, in the background")
-        if serves:
-            rest = [*SERVED_WITH, *(arg for arg in rest if arg != "--")]
-        if known.model_path == SCRIPTED:
-            known.model_path = self.places[TINY_MODEL]()
+        if self._launched:
+            raise Failed("a server is launched once")
         self._launched = ForkedServer(
             ServerOptions(
                 python=self.scratch.python,
-                model=known.model_path,
+                model=self.model,
                 log=self.scratch.folder / "server.log",
-                args=tuple(rest),
+                args=("--tool-call-parser", SCRIPTED_PARSERS.tool_call or ""),
                 cpu=True,
                 pythonpath=(self.scratch.site,),
                 env={**cpu.TINY_MODEL_ENV, **self.scratch.env},
@@ -245,7 +223,6 @@ class Document:
             self.fork_server,
         )
         self._launched.start()
-        return Ran(0, "")
 
     def _make(self, target: str) -> Ran:
         """Run the demo; only check that any other target exists.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.helpers.records import record_hash
+from tests.helpers.records import write_wheel
 
 SECONDS = 600
 """Time limit of a command, while other tests run."""
@@ -133,24 +131,17 @@ def add_rest(scratch: Scratch, rest: Path) -> None:
 def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
     """Build a wheel of a package folder and its metadata; `version` may differ."""
     old = info.name.removeprefix("sglang-").removesuffix(".dist-info")
-    wheel = folder / f"sglang-{version}-py3-none-any.whl"
-    record = io.StringIO()
-    lines = csv.writer(record, lineterminator="\n")
-    names = [name for name, *_ in csv.reader((info / "RECORD").open())]
-    with zipfile.ZipFile(wheel, "w") as out:
-        for name in sorted(names):
-            if not name.startswith(("sglang/", f"{info.name}/")) or name.endswith(
-                (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
-            ):
-                continue
-            home = package.parent if name.startswith("sglang/") else info.parent
-            text = (home / name).read_bytes()
-            if version != old and name.endswith(("/METADATA", "/_version.py")):
-                text = text.replace(old.encode(), version.encode())
-            name = name.replace(info.name, f"sglang-{version}.dist-info")
-            lines.writerow([name, record_hash(text), len(text)])
-            out.writestr(name, text)
-        name = f"sglang-{version}.dist-info/RECORD"
-        lines.writerow([name, "", ""])
-        out.writestr(name, record.getvalue())
-    return wheel
+    files = {}
+    with (info / "RECORD").open() as record:
+        names = sorted(name for name, *_ in csv.reader(record))
+    for name in names:
+        if not name.startswith(("sglang/", f"{info.name}/")) or name.endswith(
+            (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
+        ):
+            continue
+        home = package.parent if name.startswith("sglang/") else info.parent
+        text = (home / name).read_bytes()
+        if version != old and name.endswith(("/METADATA", "/_version.py")):
+            text = text.replace(old.encode(), version.encode())
+        files[name.replace(info.name, f"sglang-{version}.dist-info")] = text
+    return write_wheel(folder, version, files)

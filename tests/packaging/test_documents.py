@@ -43,8 +43,8 @@ def live(launch: Launch, trees: Trees) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def ran() -> dict[tuple[str, str], Ran]:
-    """Runs of `verify` that documents share."""
+def ran() -> dict[str, Ran]:
+    """The run of `verify` that documents share."""
     return {}
 
 
@@ -56,7 +56,7 @@ def document(
     checkout: Callable[[Path], Path],
     scripted_model: Path,
     tree: Path,
-    ran: dict[tuple[str, str], Ran],
+    ran: dict[str, Ran],
 ) -> Iterator[Document]:
     """An environment with SGLang, in which a document is run."""
     scratch = wheel_scratch()
@@ -69,13 +69,13 @@ def document(
         scratch,
         tree,
         fork_server,
+        scripted_model,
         server,
         {
             "/sgl-workspace/sglang/python": cache(
                 lambda: str(checkout(scratch.folder / "sgl-workspace/sglang/python"))
             ),
             "/opt/venv": lambda: str(scratch.venv),
-            "Qwen/Qwen3-0.6B": lambda: str(scripted_model),
         },
         ran,
     )

@@ -184,15 +184,6 @@ def test_without_sglang_the_command_reports_that(installed: Scratch) -> None:
         assert "Traceback" not in ran.out
 
 
-def test_both_packages_can_be_imported_and_are_typed(installed: Scratch) -> None:
-    installed.ok(
-        "python -c 'import agentcore_verify, agentcore_patches as a; a.apply_patch()'"
-    )
-    assert installed.run("python -c 'import verify'").code == 1
-    for package in ("agentcore_patches", "agentcore_verify"):
-        assert (installed.site / package / "py.typed").is_file()
-
-
 def test_the_command_patches_and_reverts_a_copy_of_sglang(
     installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
 ) -> None:

@@ -179,15 +179,8 @@ def _live_tests(python: Path) -> tuple[bool, str]:
     """Run the core of the live tests; return success and their last line."""
     done = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-m",
-            "",
-            "-p",
-            "no:cacheprovider",
-            *CORE,
+            *(sys.executable, "-m", "pytest", "-q", "-m", ""),
+            *("-p", "no:cacheprovider", *CORE),
         ],
         cwd=ROOT,
         env={**os.environ, "AGENTCORE_TEST_PYTHON": str(python)},

@@ -14,7 +14,7 @@ from agentlightning import InMemoryLightningStore, LLMProxy, LlmProxyTraceToTrip
 os.environ["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
 
 
-async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
+async def _record(task: dict[str, Any], streamed: bool) -> list[Any]:
     store = InMemoryLightningStore(thread_safe=True)
     rollout = await store.start_rollout(input=None)
     proxy = LLMProxy(
@@ -58,11 +58,11 @@ async def _record(task: dict[str, Any], streamed: bool) -> dict[str, Any]:
         await proxy.stop()
     [triplet] = triplets
     logprobs = triplet.response.get("logprobs")
-    return {
-        "prompt": triplet.prompt["token_ids"],
-        "token_ids": triplet.response["token_ids"],
-        "logprobs": logprobs and [entry["logprob"] for entry in logprobs],
-    }
+    return [
+        triplet.prompt["token_ids"],
+        triplet.response["token_ids"],
+        logprobs and [entry["logprob"] for entry in logprobs],
+    ]
 
 
 def read(task: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Any
 
 import anthropic
 
+ATTRIBUTES = ("prompt_token_ids", "token_ids", "token_logprobs")
+
 
 def read(task: dict[str, Any]) -> dict[str, Any]:
     client: Any = anthropic.Anthropic(
@@ -16,7 +18,7 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
         "max_tokens": 400,
         "temperature": 0,
         "messages": task["messages"],
-        "extra_body": {"return_token_ids": True} if task["asks"] else {},
+        "extra_body": {"return_token_ids": True},
     }
     try:
         whole = client.messages.create(**asked)
@@ -34,20 +36,9 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
         logprobs += getattr(event, "token_logprobs", None) or []
     with client.messages.stream(**asked) as stream:
         final = stream.get_final_message()
+    kept = (getattr(final, name, None) for name in ATTRIBUTES)
     return {
-        "messages.create()": {
-            "prompt": whole.prompt_token_ids,
-            "token_ids": whole.token_ids,
-            "logprobs": whole.token_logprobs,
-        },
-        "messages.create(stream=True), events added up": {
-            "prompt": prompt,
-            "token_ids": token_ids,
-            "logprobs": logprobs,
-        },
-        "messages.stream(), get_final_message()": {
-            "prompt": getattr(final, "prompt_token_ids", None),
-            "token_ids": getattr(final, "token_ids", None),
-            "logprobs": getattr(final, "token_logprobs", None),
-        },
+        "messages.create()": [getattr(whole, name) for name in ATTRIBUTES],
+        "messages.create(stream=True), events added up": [prompt, token_ids, logprobs],
+        "messages.stream(), get_final_message()": [*kept],
     }

@@ -12,8 +12,7 @@ OPTIONS: Any = {"model": MODEL, "temperature": 0, "max_tokens": 400}
 
 def _chat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
     asked: Any = {**OPTIONS, "messages": messages, "logprobs": True}
-    whole: Any = client.chat.completions.create(**asked)
-    [choice] = whole.choices
+    whole = client.chat.completions.create(**asked)
     prompt = None
     token_ids: list[int] = []
     logprobs: list[float] = []
@@ -29,22 +28,23 @@ def _chat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
             pass
         final: Any = stream.get_final_completion()
     return {
-        "chat.completions.create()": {
-            "prompt": whole.prompt_token_ids,
-            "token_ids": choice.token_ids,
-            "logprobs": [entry.logprob for entry in choice.logprobs.content],
-        },
-        "chat.completions.create(stream=True), chunks added up": {
-            "prompt": prompt,
-            "token_ids": token_ids,
-            "logprobs": logprobs,
-        },
-        "chat.completions.stream(), get_final_completion()": {
-            "prompt": getattr(final, "prompt_token_ids", None),
-            "token_ids": getattr(final.choices[0], "token_ids", None),
-            "logprobs": [entry.logprob for entry in final.choices[0].logprobs.content],
-        },
+        "chat.completions.create()": _kept(whole),
+        "chat.completions.create(stream=True), chunks added up": [
+            prompt,
+            token_ids,
+            logprobs,
+        ],
+        "chat.completions.stream(), get_final_completion()": _kept(final),
     }
+
+
+def _kept(answer: Any) -> list[Any]:
+    [choice] = answer.choices
+    return [
+        getattr(answer, "prompt_token_ids", None),
+        getattr(choice, "token_ids", None),
+        [entry.logprob for entry in choice.logprobs.content],
+    ]
 
 
 def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
@@ -66,17 +66,11 @@ def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
             token_ids += getattr(delta, "token_ids", None) or []
             if delta.logprobs:
                 logprobs += delta.logprobs.token_logprobs
+    kept = [choice.prompt_token_ids, choice.token_ids, choice.logprobs.token_logprobs]
+    added_up = [read, token_ids, logprobs]
     return {
-        "completions.create()": {
-            "prompt": choice.prompt_token_ids,
-            "token_ids": choice.token_ids,
-            "logprobs": choice.logprobs.token_logprobs,
-        },
-        "completions.create(stream=True), chunks added up": {
-            "prompt": read,
-            "token_ids": token_ids,
-            "logprobs": logprobs,
-        },
+        "completions.create()": kept,
+        "completions.create(stream=True), chunks added up": added_up,
     }
 
 

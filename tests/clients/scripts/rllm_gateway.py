@@ -31,7 +31,7 @@ def _serve(worker: str) -> tuple[Any, str]:
     return server, f"http://127.0.0.1:{port}"
 
 
-def _trace(gateway: GatewayClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
+def _trace(gateway: GatewayClient, path: str, body: dict[str, Any]) -> list[Any]:
     """Return the trace of one request in a session of its own."""
     session = gateway.create_session()
     url = f"{gateway.get_session_url(session)}{path}"
@@ -41,11 +41,7 @@ def _trace(gateway: GatewayClient, path: str, body: dict[str, Any]) -> dict[str,
         assert time.monotonic() < deadline
         time.sleep(0.05)
     [trace] = traces
-    return {
-        "prompt": trace.prompt_token_ids,
-        "token_ids": trace.completion_token_ids,
-        "logprobs": trace.logprobs,
-    }
+    return [trace.prompt_token_ids, trace.completion_token_ids, trace.logprobs]
 
 
 def read(task: dict[str, Any]) -> dict[str, Any]:

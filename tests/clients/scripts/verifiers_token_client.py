@@ -1,4 +1,4 @@
-"""Print the tokens that the token client of verifiers 0.1 keeps of two turns."""
+"""Print what verifiers 0.1's token client keeps of two turns, and their messages."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ async def _turns(task: dict[str, Any]) -> dict[str, Any]:
             state=state,
         )
         tokens = response.message.tokens
-        read[turn] = {
-            "messages": [message.model_dump(exclude_none=True) for message in prompt],
-            "prompt": tokens and tokens.prompt_ids,
-            "token_ids": tokens and tokens.completion_ids,
-            "logprobs": tokens and tokens.completion_logprobs,
-        }
+        read[turn] = [
+            tokens and tokens.prompt_ids,
+            tokens and tokens.completion_ids,
+            tokens and tokens.completion_logprobs,
+            [message.model_dump(exclude_none=True) for message in prompt],
+        ]
         answer = AssistantMessage(content=response.message.content)
         state["trajectory"].append(
             {
