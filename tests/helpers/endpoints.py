@@ -60,7 +60,11 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
     """Send a streaming request; return the events without `[DONE]`."""
     body = {"model": "default", **body, "stream": True}
     with client.post(server.base_url + path, body) as response:
-        text = response.content.decode()
+        return events_in(path, response.content.decode())
+
+
+def events_in(path: str, text: str) -> list[Json]:
+    """Return the events of a stream, without the `[DONE]` that ends most of them."""
     data = [
         line.removeprefix("data: ")
         for line in text.split("\n")

@@ -85,14 +85,11 @@ def test_a_stream_has_the_default_fields_that_streams_support(
     defaulting: Server,
 ) -> None:
     whole = post(defaulting, CHAT, **chat_of("emoji"))
-    events = stream(defaulting, CHAT, **chat_of("emoji"))
-    [*_, last] = events
-    assert events[0]["prompt_token_ids"] == whole["prompt_token_ids"]
-    first = events[0]["choices"][0]
-    assert first["prompt_token_ids"] == whole["prompt_token_ids"]
-    assert ids_in(events) == whole["choices"][0]["token_ids"]
+    first, *_ = events = stream(defaulting, CHAT, **chat_of("emoji"))
+    for answer in (first, first["choices"][0]):
+        assert answer["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert ids_in(events) == ids_in([whole])
     assert not any("meta_info" in choice for e in events for choice in e["choices"])
-    assert last["choices"][0]["finish_reason"] == "stop"
 
 
 @in_one_mode
@@ -102,8 +99,6 @@ def test_a_stream_that_requests_an_unsupported_field_is_refused(
     for flag in ("return_prompt_token_ids", "return_meta_info"):
         with refused(flag, "stream=false"):
             stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
-    with refused("return_meta_info"):
-        post(defaulting, CHAT, **chat_of("plain", return_meta_info=["true"]))
 
 
 @in_one_mode
@@ -239,14 +234,6 @@ def test_a_server_answers_before_the_first_prompt(trees: Trees, launch: Launch) 
             assert "agentcore_patches" in info_of(server, "/server_info")
             flushed = requests.post(f"{server.base_url}/flush_cache", timeout=30)
             assert flushed.status_code == 200
-
-
-def test_an_unknown_name_stops_the_server(trees: Trees, launch: Launch) -> None:
-    env = {"AGENTCORE_DEFAULTS": "return_token_ids,return_everything"}
-    with pytest.raises(ServerError) as refused, launch(trees.patched, env=env):
-        pass
-    assert "AGENTCORE_DEFAULTS names 'return_everything'" in str(refused.value)
-    assert "return_meta_info" in str(refused.value)
 
 
 def test_the_server_in_rust_is_refused(

@@ -12,7 +12,9 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +198,17 @@ def assert_own_ids(odd: Odd, answer: Any) -> None:
 NEIGHBOUR = Case("long", options={"max_tokens": 60, "top_logprobs": 2})
 
 
+@contextmanager
+def beside_a_stream(server: Server, quiet: Answer) -> Iterator[None]:
+    """Check that the stream of another request is exact while the block runs."""
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
+        wait_until(lambda: stream.done() or held(server))
+        yield
+    assert_whole(stream.result())
+    assert_equal(stream.result(), quiet)
+
+
 @pytest.fixture(scope="module")
 def quiet(server: Server) -> Answer:
     return ask(server, NEIGHBOUR)
@@ -215,12 +228,9 @@ def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
     )
     @given(odd_requests(trees))
     def try_together(odds: list[Odd]) -> None:
-        with ThreadPoolExecutor(len(odds) + 1) as pool:
-            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-            for outcome in pool.map(lambda odd: attempt(server, odd), odds):
+        with beside_a_stream(server, quiet), ThreadPoolExecutor(len(odds)) as pool:
+            for outcome in pool.map(partial(attempt, server), odds):
                 event(outcome)
-        assert_whole(stream.result())
-        assert_equal(stream.result(), quiet)
         alive = send(server, "/generate", input_ids=[5], sampling_params=SAMPLING)
         assert alive.status_code == 200
         # These keep a note of what they refuse themselves.
@@ -286,15 +296,11 @@ def test_a_grammar_applies_only_to_its_own_request(
     asked = {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0}
     refused = {"sampling_params": {**SAMPLING, "json_schema": '{"type": "nothing"}'}}
     for _ in range(4):
-        with ThreadPoolExecutor(3) as pool:
-            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-            wait_until(lambda: held(server))
+        with beside_a_stream(server, quiet), ThreadPoolExecutor(2) as pool:
             # The second one leaves the batch at once: the first one changes its row.
             grammar = pool.submit(post, server, COMPLETIONS, **asked, regex="[0-9]{3}")
             pool.submit(send, server, "/generate", **BODIES["/generate"], **refused)
         assert re.fullmatch("[0-9]{3}", grammar.result()["choices"][0]["text"])
-        assert_whole(stream.result())
-        assert_equal(stream.result(), quiet)
 
 
 @pytest.mark.parametrize("temperature", [0, 0.7])
@@ -330,19 +336,15 @@ def test_a_logit_processor_is_for_its_own_request_alone(
     unwanted = [*dict.fromkeys(choice.token_ids or ())]
     params = {**SAMPLING, "custom_params": {"token_ids": unwanted}}
     body = {**BODIES["/generate"], "sampling_params": params}
-    with ThreadPoolExecutor(3) as pool:
-        stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-        wait_until(lambda: held(server))
-        # The second one leaves the batch before the stream ends.
-        processed = pool.submit(
-            post, server, "/generate", **body, custom_logit_processor=NO_TOKENS
+    with beside_a_stream(server, quiet), ThreadPoolExecutor(2) as pool:
+        # Both leave the batch before the stream ends.
+        processed, refused = pool.map(
+            lambda given: send(
+                server, "/generate", **body, custom_logit_processor=given
+            ),
+            (NO_TOKENS, "x"),
         )
-        refused = pool.submit(
-            send, server, "/generate", **body, custom_logit_processor="x"
-        )
-    assert refused.result().status_code == 400
-    ids = processed.result()["output_ids"]
+    assert refused.status_code == 400
+    ids = processed.json()["output_ids"]
     assert len(ids) == SAMPLING["max_new_tokens"]
     assert not {*ids} & {*unwanted}
-    assert_whole(stream.result())
-    assert_equal(stream.result(), quiet)
