@@ -24,6 +24,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
+VLLM_GENERATE = "/inference/v1/generate"
 
 MESSAGES_TOOLS = [
     {
@@ -47,6 +48,19 @@ def post(server: Server, path: str, **body: Any) -> Json:
     with client.post(server.base_url + path, {"model": "default", **body}) as response:
         answer: Json = response.json()
     return answer
+
+
+def short_body(path: str, n_tokens: int) -> Json:
+    """Return a request to any endpoint for a few tokens."""
+    asked: Json = {"messages": line("plain").messages, "max_tokens": n_tokens}
+    if path == COMPLETIONS:
+        asked = {"prompt": line("plain").question, "max_tokens": n_tokens}
+    elif path == RESPONSES:
+        asked = {"input": line("plain").messages, "max_output_tokens": n_tokens}
+    elif path == VLLM_GENERATE:
+        sampling = {"max_tokens": n_tokens, "temperature": 0}
+        return {"token_ids": [5, 6, 7], "sampling_params": sampling}
+    return {**asked, "temperature": 0}
 
 
 def prompt_of(server: Server, name: str, **more: Any) -> list[int]:

@@ -30,6 +30,7 @@ from tests.helpers.endpoints import (
     answers,
     is_traced,
     send,
+    short_body,
 )
 from tests.helpers.servers import Launch, Trees, held, in_one_mode
 from tests.helpers.waiting import wait_until
@@ -38,7 +39,6 @@ from tests.live.conftest import PREFIX_CACHE
 RUNNING = 3
 """Number of requests that the server runs at a time; others wait."""
 
-SHORT = {"temperature": 0, "max_tokens": 4}
 LONG: dict[str, Any] = {
     "messages": line("long").messages,
     "temperature": 0,
@@ -120,14 +120,7 @@ def counted(
 
 def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
     """Ask an endpoint; check that no event is an error."""
-    asked: dict[str, Any] = {
-        CHAT: {"messages": [USER], **SHORT},
-        COMPLETIONS: {"prompt": "Once", **SHORT},
-        MESSAGES: {"messages": [USER], **SHORT},
-        RESPONSES: {"input": "Hello", "temperature": 0, "max_output_tokens": 4},
-    }[path]
-    if path == RESPONSES:
-        asked["model"] = Subject(server.base_url).served_model()
+    asked = {"model": Subject(server.base_url).served_model(), **short_body(path, 4)}
     events = answers(server, path, streaming, **asked, **more)
     assert not any(event.get("error") for event in events)
 

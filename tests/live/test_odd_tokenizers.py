@@ -15,13 +15,20 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers import weights
-from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, ids_in, refused, send
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    VLLM_GENERATE,
+    answers,
+    ids_in,
+    refused,
+    send,
+)
 from tests.helpers.servers import Launch, Trees, streams_new_ids
 from tests.live.test_customized_info import assert_in_step, body
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
 IDS = {"return_token_ids": True}
-VLLM = "/inference/v1/generate"
 
 
 def assert_serves(server: Server) -> None:
@@ -43,19 +50,15 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
     without_tokenizer: Server,
 ) -> None:
     messages = line("plain").messages
-    params: dict[str, dict[str, Any]] = {
-        "min_new_tokens": {"min_new_tokens": 2},
-        "stop": {"stop": "a"},
-        "stop_regex": {"stop_regex": "a"},
-    }
     for streaming in (False, True):
-        for name, more in params.items():
+        for name, value in (("min_new_tokens", 2), ("stop", "a"), ("stop_regex", "a")):
             with refused(f"{name} needs a tokenizer"):
-                given = {"input_ids": [5, 6, 7], "sampling_params": PARAMS | more}
+                params = {**PARAMS, name: value}
+                given = {"input_ids": [5, 6, 7], "sampling_params": params}
                 answers(without_tokenizer, "/generate", streaming, **given)
         with refused("--skip-tokenizer-init"):
             text = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
-            answers(without_tokenizer, VLLM, streaming, **text)
+            answers(without_tokenizer, VLLM_GENERATE, streaming, **text)
         with refused("--skip-tokenizer-init", "/generate"):
             given = {"messages": messages, "input_ids": [5, 6, 7]}
             answers(without_tokenizer, CHAT, streaming, **given)
@@ -82,7 +85,7 @@ def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
     params = {"max_tokens": length, "ignore_eos": True, "temperature": 0, "logprobs": 0}
     for streaming in (False, True):
         given = {"token_ids": [5, 6, 7], "sampling_params": params}
-        events = answers(without_tokenizer, VLLM, streaming, **given)
+        events = answers(without_tokenizer, VLLM_GENERATE, streaming, **given)
         assert ids_in(events) == ids
         n_logprobs = [
             len(choice["logprobs"]["content"])
@@ -112,8 +115,13 @@ def test_a_tokenizer_without_an_eos_token(
         assert_serves(server)
 
 
+@pytest.mark.parametrize("args", [(), ("--enable-tokenizer-batch-encode",)])
 def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
+    trees: Trees,
+    launch: Launch,
+    scripted_model: Path,
+    tmp_path: Path,
+    args: tuple[str, ...],
 ) -> None:
     model = weights.without(scripted_model, tmp_path / "model")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -132,10 +140,12 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
             if choice.get("prompt_token_ids")
         }
 
-    with launch(trees.patched, model=model) as server:
+    with launch(trees.patched, *args, model=model) as server:
         for prompt in ("Say hello.", ["Say hello.", "Hello"]):
             for streaming in (False, True):
                 added = prompts(streaming, prompt=prompt)
                 bare = prompts(streaming, prompt=prompt, add_special_tokens=False)
                 assert added == {index: [1, *ids] for index, ids in bare.items()}
                 assert len(added) == (1 if isinstance(prompt, str) else 2)
+        several = prompts(False, prompt=prompt, n=2)
+        assert several == {index: added[index // 2] for index in range(4)}

@@ -469,7 +469,6 @@ CHOSEN: dict[str, tuple[str, dict[str, Any]]] = {
     "prefix and regex": (CHAT, {"required_prefix_token_ids": FORGED, "regex": "[a-z]"}),
     "regex": (CHAT, {"regex": "[a-z]+"}),
     "ebnf": (CHAT, {"ebnf": 'root ::= "a"'}),
-    "vLLM's grammar": (CHAT, {"structured_outputs": {"regex": "[a-z]+"}}),
     "no end": (CHAT, {"ignore_eos": True}),
     "bias": (CHAT, {"logit_bias": {"42": 100}}),
     "stop": (CHAT, {"stop": ["e", "o", "a", " "]}),
@@ -483,18 +482,7 @@ CHOSEN: dict[str, tuple[str, dict[str, Any]]] = {
             }
         },
     ),
-    "object": (CHAT, {"response_format": {"type": "json_object"}}),
     "required": (CHAT, {"tools": list(TOOLS), "tool_choice": "required"}),
-    "named": (
-        CHAT,
-        {
-            "tools": list(TOOLS[:1]),
-            "tool_choice": {
-                "type": "function",
-                "function": {"name": TOOLS[0]["function"]["name"]},
-            },
-        },
-    ),
     "message": (MESSAGES, {"required_prefix_token_ids": FORGED}),
     "message stop": (MESSAGES, {"stop_sequences": ["e", "o", "a", " "]}),
     "message tools": (
@@ -512,7 +500,7 @@ CHOSEN: dict[str, tuple[str, dict[str, Any]]] = {
         {"text": {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}},
     ),
 }
-"""Ways of a client to choose the tokens of a turn."""
+"""Ways of a client to choose the tokens of a turn; tests/unit has a table of more."""
 
 IDENTIFYING = ("tools", "tool_choice", "response_format", "text")
 

@@ -27,7 +27,7 @@ from tests.helpers.asking import (
     assert_whole,
     wait_for_steps,
 )
-from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, send
+from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, VLLM_GENERATE, send
 from tests.helpers.servers import held_requests
 
 Json = dict[str, Any]
@@ -123,7 +123,7 @@ def test_a_request_with_an_id_in_use_is_refused(
                     asked = {"model": model, "input": TEXT, **more}
                     assert_refused(send(server, RESPONSES, **asked))
                 asked = {"token_ids": [5], "sampling_params": {}, **more}
-                assert_refused(send(server, "/inference/v1/generate", **asked))
+                assert_refused(send(server, VLLM_GENERATE, **asked))
     for first in (whole, streamed):
         assert_own(first.result(), quiet(LONG))
     assert_own(ask(server, OTHER, rid="turn-7"), quiet(OTHER))

@@ -35,12 +35,13 @@ from tests.helpers.endpoints import (
     post,
     prompt_of,
     send,
+    short_body,
     stream,
 )
+from tests.helpers.endpoints import VLLM_GENERATE as GENERATE
 from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 
-GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
 
@@ -1128,21 +1129,15 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
 
 
 def body_of(endpoint: str, prompt: list[int]) -> Json:
-    messages, n = line("plain").messages, {"max_tokens": 4, "temperature": 0}
-    traced = {"return_token_ids": True}
-    bodies: dict[str, Json] = {
-        GENERATE: {"token_ids": prompt, "sampling_params": {**n, "logprobs": 0}},
-        CHAT: {"messages": messages, "logprobs": True, **n},
-        COMPLETIONS: {"prompt": prompt, "logprobs": 1, **traced, **n},
-        MESSAGES: {"messages": messages, **traced, **n},
-        RESPONSES: {
-            "input": messages,
-            "max_output_tokens": 4,
-            "temperature": 0,
-            **traced,
-        },
-    }
-    return bodies[endpoint]
+    """Return a request for four tokens with their logprobs."""
+    body = short_body(endpoint, 4)
+    if endpoint == GENERATE:
+        sampling = {**body["sampling_params"], "logprobs": 0}
+        return {"token_ids": prompt, "sampling_params": sampling}
+    if endpoint == CHAT:
+        return {**body, "logprobs": True}
+    more = {"prompt": prompt, "logprobs": 1} if endpoint == COMPLETIONS else {}
+    return {**body, "return_token_ids": True, **more}
 
 
 def said_in(event: Json) -> list[Any]:

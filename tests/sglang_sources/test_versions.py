@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches import apply, revert, status
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.planning.plan import make_plan
-from agentcore_patches.planning.selection import Selection
 from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
-from tests.helpers.wheels import make_install, wheel_files
+from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
@@ -132,22 +129,3 @@ def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
             # precede it.
             assert list(filter(None, now)) == list(filter(None, was)), path
             assert now.count("") <= was.count(""), path
-
-
-def test_a_renamed_server_argument_is_refused() -> None:
-    """v0.5.10 did so: the code would raise AttributeError at run time."""
-    renamed = b"incremental_streaming_output"
-
-    def read(path: str) -> bytes | None:
-        text = wheel_files(VERSION, [path]).get(path)
-        assert text is None or path != "srt/server_args.py" or b"stream_output" in text
-        return text and text.replace(b"stream_output", renamed)
-
-    renaming = {
-        path: text.replace(b"server_args.stream_output", b"server_args." + renamed)
-        for path, text in sources(VERSION).items()
-    }
-    with pytest.raises(SourceConflict) as refused:
-        make_plan(renaming, Selection(NAMES, VERSION), read)
-    assert "would read `server_args.stream_output`, which" in str(refused.value)
-    assert planned(renaming, VERSION).files
