@@ -15,7 +15,6 @@ from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
-from agentcore_verify.client import HttpError
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import Case
@@ -100,21 +99,6 @@ def test_a_stream_that_requests_an_unsupported_field_is_refused(
     for flag in ("return_prompt_token_ids", "return_meta_info"):
         with refused(flag, "stream=false"):
             stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
-
-
-@in_one_mode
-def test_an_untraced_response_is_served_without_the_default(
-    defaulting: Server, release: str
-) -> None:
-    require_traced(RESPONSES, release)
-    model = Subject(defaulting.base_url).served_model()
-    body: Json = {"model": model, **short_body(RESPONSES, 9), "background": True}
-    try:
-        queued = post(defaulting, RESPONSES, **body)
-    except HttpError as refused:
-        assert "Response store is disabled" in refused.body
-    else:
-        assert queued["status"] == "queued"
 
 
 @each_mode

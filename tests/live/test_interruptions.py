@@ -78,6 +78,9 @@ def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> Non
     assert_whole(answer())
     [choice] = answer().completions
     assert choice.finish_reason == "abort"
+    if not stream:
+        usage = answer().usage or {}
+        assert usage["prompt_tokens"] == len(answer().prompt_token_ids or ())
     wanted = ask(server, ENDLESS, max_tokens=len(choice.token_ids or ()))
     assert choice.token_ids == wanted.completions[0].token_ids
 

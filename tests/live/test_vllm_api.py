@@ -882,7 +882,7 @@ def test_weights_from_a_folder_under_a_pause(
     )
 
 
-@pytest.mark.usefixtures("_pauses")  # Each worker knows only its own updates.
+@in_one_mode
 def test_a_folder_with_other_contents_is_another_version(
     server: Server, scripted_model: Path, tmp_path: Path
 ) -> None:
