@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import pytest
 
@@ -43,9 +43,8 @@ from agentcore_patches.planning.name_check import (
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
 from agentcore_patches.planning.stubs import Use
-from tests.helpers.wheels import wheel_files
 from tests.sglang_sources import surgery
-from tests.sglang_sources.releases import FAMILIES, NAMES, sources
+from tests.sglang_sources.releases import FAMILIES, NAMES, read, sources
 
 SAMPLE = ("0.5.9", "0.5.23")
 VERSIONS = FAMILIES if os.environ.get("AGENTCORE_ALL_SEAMS") else SAMPLE
@@ -80,16 +79,15 @@ class Release:
 
     def __post_init__(self) -> None:
         self.edits = list(Selection(NAMES, self.version).edits)
-        self.install = Install(sources(self.version), self.read, self.edits)
+        self.install = Install(
+            sources(self.version), partial(read, self.version), self.edits
+        )
         self.uses = [
             use
             for use in stubs.uses()
             if is_between(self.version, use.since, use.until)
             and stubs._user(use, self.edits)
         ]
-
-    def read(self, path: str) -> bytes | None:
-        return wheel_files(self.version, [path]).get(path)
 
     def text(self, file: str) -> bytes:
         return self.install.text(file).encode()
@@ -345,13 +343,13 @@ class Release:
             file: texts.get(file, text) for file, text in sources(self.version).items()
         }
 
-        def read(path: str) -> bytes | None:
-            return texts[path] if path in texts else self.read(path)
+        def read_mutant(path: str) -> bytes | None:
+            return texts[path] if path in texts else read(self.version, path)
 
         try:
             # The last step of a plan, and the only one that reads other files.
-            refuse_undefined_attributes(self.edits, changed, read, self.version)
-            make_plan(changed, Selection(NAMES, self.version), read)
+            refuse_undefined_attributes(self.edits, changed, read_mutant, self.version)
+            make_plan(changed, Selection(NAMES, self.version), read_mutant)
         except SourceConflict as refused:
             return str(refused)
         return None

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, revert, status
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.results import PatchState
+from agentcore_patches.planning.selection import Selection
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
     NAMES,
+    assert_applied_and_reverted,
     changed_files,
     hooks,
     patched,
@@ -96,17 +96,9 @@ def test_no_name_of_another_release_lands(version: str) -> None:
 def test_the_command_patches_and_reverts_an_install(
     version: str, tmp_path: Path
 ) -> None:
-    files = changed_files(version)
-    package = make_install(version, tmp_path / "site", files)
-    before = {path: (package / path).read_bytes() for path in files}
-    found = install.find(package)
-    assert found.release == version
-    apply(sglang_dir=package, extras=["all"])
-    landed = patched(version)
-    assert {path: (package / path).read_bytes() for path in landed} == landed
-    assert status(sglang_dir=package).state is PatchState.IN_PLACE
-    revert(sglang_dir=package)
-    assert {path: (package / path).read_bytes() for path in files} == before
+    package = make_install(version, tmp_path / "site", changed_files(version))
+    assert install.find(package).release == version
+    assert_applied_and_reverted(package, version)
 
 
 def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
