@@ -68,7 +68,6 @@ THOROUGH = (
     "live/test_training.py",
     "live/test_verify.py",
     "live/test_verify_failures.py",
-    "live/test_vllm_trainers.py",
     *("packaging/test_comparing.py", "packaging/test_examples.py"),
     "packaging/test_leftovers.py",
     "sglang_sources/test_api_page.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +96,14 @@ def skip_what_no_grammar_serves(release: str, name: str) -> None:
 
 def ask(server: Server, case: Case, **more: Any) -> Answer:
     return client.ask(server.base_url, **case.body(logprobs=True, **more))
+
+
+def wait_for_steps(server: Server, n_steps: int) -> None:
+    """Wait for some engine steps, in which earlier requests run, too."""
+    body = CASES["long"].body(stream=True)
+    with closing(client.chat_stream(server.base_url, **body)) as stream:
+        for _ in range(n_steps):
+            next(stream)
 
 
 def assert_whole(answer: Answer) -> None:

@@ -24,6 +24,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
+VLLM_GENERATE = "/inference/v1/generate"
 
 MESSAGES_TOOLS = [
     {
@@ -49,6 +50,19 @@ def post(server: Server, path: str, **body: Any) -> Json:
     return answer
 
 
+def short_body(path: str, n_tokens: int) -> Json:
+    """Return a request to any endpoint for a few tokens."""
+    asked: Json = {"messages": line("plain").messages, "max_tokens": n_tokens}
+    if path == COMPLETIONS:
+        asked = {"prompt": line("plain").question, "max_tokens": n_tokens}
+    elif path == RESPONSES:
+        asked = {"input": line("plain").messages, "max_output_tokens": n_tokens}
+    elif path == VLLM_GENERATE:
+        sampling = {"max_tokens": n_tokens, "temperature": 0}
+        return {"token_ids": [5, 6, 7], "sampling_params": sampling}
+    return {**asked, "temperature": 0}
+
+
 def prompt_of(server: Server, name: str, **more: Any) -> list[int]:
     """Return the prompt IDs that chat makes of a line of the script."""
     body = {"messages": line(name).messages, "temperature": 0, "max_tokens": 1, **more}
@@ -60,7 +74,11 @@ def stream(server: Server, path: str, **body: Any) -> list[Json]:
     """Send a streaming request; return the events without `[DONE]`."""
     body = {"model": "default", **body, "stream": True}
     with client.post(server.base_url + path, body) as response:
-        text = response.content.decode()
+        return events_in(path, response.content.decode())
+
+
+def events_in(path: str, text: str) -> list[Json]:
+    """Return the events of a stream, without the `[DONE]` that ends most of them."""
     data = [
         line.removeprefix("data: ")
         for line in text.split("\n")

@@ -201,6 +201,12 @@ def held_requests(server: Server) -> list[str]:
     return left
 
 
+def streams_new_ids(server: Server) -> bool:
+    """True if a chunk of `/generate` has only the IDs that are new since the last one."""
+    names = {"--stream-output", "--incremental-streaming-output"}
+    return not names.isdisjoint(server.options.args)
+
+
 def arguments_of(release: str, args: Iterable[str]) -> tuple[str, ...]:
     """Return server arguments in a release's spelling: one was renamed."""
     names = {}

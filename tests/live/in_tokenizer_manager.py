@@ -478,48 +478,5 @@ def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
         assert values == [None, ["x", "y"], None]
 
 
-def test_every_way_to_send_a_batch_keeps_the_prompts() -> None:
-    from sglang.srt.managers.io_struct import GenerateReqInput
-
-    ids = [[5], [6, 7], [8, 9, 10]]
-    prompts = {"text": ["a", "bb", "ccc"]}, {"input_ids": ids}
-    for prompt in prompts:
-        for batch_encode in (False, True):
-            for n in (1, 2):
-                if batch_encode and n == 1 and "input_ids" in prompt:
-                    continue  # SGLang rejects it.
-                request = GenerateReqInput(
-                    **prompt, sampling_params={"n": n}, return_prompt_token_ids=True
-                )
-                found = asyncio.run(prompts_of(request, ids, batch_encode))
-                assert found == [one for one in ids for _ in range(n)], (prompt, n)
-
-
-async def prompts_of(request: Any, ids: list[list[int]], batch_encode: bool) -> Any:
-    """Send a batch; return the prompts in the states of its requests."""
-    from sglang.srt.agentcore.http import prompts
-
-    manager = Engine(nothing, enable_tokenizer_batch_encode=batch_encode).manager
-    by_text = dict(zip(("a", "bb", "ccc"), ids, strict=True))
-
-    def tokenized(obj: Any) -> Any:
-        prompt = by_text[obj.text] if obj.text else obj.input_ids
-        return manager._create_tokenized_object(obj, obj.text, prompt)
-
-    def tokenized_all(size: int, obj: Any) -> Any:
-        return [tokenized(obj[i]) for i in range(size)]
-
-    async def answer(obj: Any, *_: Any) -> Any:
-        state = manager.rid_to_state[obj.rid]
-        out = {"meta_info": {"prompt_tokens": prompts.count(state)}}
-        prompts.add_to_output(state, out, False)
-        yield out["prompt_token_ids"]
-
-    manager._tokenize_one_request = mock.AsyncMock(side_effect=tokenized)
-    manager._batch_tokenize_and_process = mock.AsyncMock(side_effect=tokenized_all)
-    manager._wait_one_response = answer
-    return await anext(manager.generate_request(request))
-
-
 if __name__ == "__main__":
     run_tests(globals())

@@ -25,7 +25,6 @@ IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 QUESTION = ("What is", IMAGE, "this?")
 PLACES = 4
 """Number of placeholders of the image: 56 x 56 pixels, 28 x 28 for each."""
-VLLM = "/inference/v1/generate"
 
 in_both_ways = pytest.mark.parametrize("stream", [False, True])
 
@@ -248,7 +247,7 @@ def of_vllm(
     sampling = {"temperature": 0, "max_tokens": 12, "logprobs": 0, "n": n}
     request: dict[str, Any] = {"token_ids": token_ids, "sampling_params": sampling}
     request |= {"model": None, "return_token_ids": True, **more}
-    events = endpoints.answers(server, VLLM, stream, **request)
+    events = endpoints.answers(server, endpoints.VLLM_GENERATE, stream, **request)
     found: dict[int, list[int]] = {}
     for event in events:
         for choice in event["choices"]:
@@ -292,9 +291,13 @@ def test_vllms_endpoint_refuses_images_that_do_not_fit(
         ([{**image, "url": "/no/such/file.png"}], ""),
         ([{**image, "url": "http://127.0.0.1:9/a.png"}], ""),
     ):
-        refused = endpoints.send(vision_server, VLLM, **request, content_parts=parts)
+        refused = endpoints.send(
+            vision_server, endpoints.VLLM_GENERATE, **request, content_parts=parts
+        )
         assert refused.status_code == 400 and reason in refused.text, refused.text
-    served = endpoints.send(vision_server, VLLM, **request, content_parts=[])
+    served = endpoints.send(
+        vision_server, endpoints.VLLM_GENERATE, **request, content_parts=[]
+    )
     assert served.status_code == 200
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -14,7 +13,14 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
-from tests.helpers.asking import CASES, Case, ask, assert_equal, assert_whole
+from tests.helpers.asking import (
+    CASES,
+    Case,
+    ask,
+    assert_equal,
+    assert_whole,
+    wait_for_steps,
+)
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
@@ -36,16 +42,6 @@ def in_background(ask_it: Callable[[], Answer]) -> Callable[[], Answer]:
     answer = pool.submit(ask_it)
     pool.shutdown(wait=False)
     return answer.result
-
-
-def wait_for_tokens(server: Server, *rids: str) -> None:
-    wait_until_held(server, *rids)
-    # A step makes one token of each, so the others have as many by then.
-    with closing(
-        client.chat_stream(server.base_url, **ENDLESS.body(stream=True, max_tokens=100))
-    ) as stream:
-        for _ in range(20):
-            next(stream)
 
 
 def wait_until_held(server: Server, *rids: str) -> None:
@@ -76,11 +72,15 @@ def test_a_client_that_disconnects_does_not_disturb_others(server: Server) -> No
 def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> None:
     rid = f"aborted-{stream}"
     answer = in_background(partial(ask, server, ENDLESS, rid=rid, stream=stream))
-    wait_for_tokens(server, rid)
+    wait_until_held(server, rid)
+    wait_for_steps(server, 20)
     abort(server, rid)
     assert_whole(answer())
     [choice] = answer().completions
     assert choice.finish_reason == "abort"
+    if not stream:
+        usage = answer().usage or {}
+        assert usage["prompt_tokens"] == len(answer().prompt_token_ids or ())
     wanted = ask(server, ENDLESS, max_tokens=len(choice.token_ids or ()))
     assert choice.token_ids == wanted.completions[0].token_ids
 
@@ -103,7 +103,8 @@ def test_a_pause_reaches_both_workers_or_is_refused(
     running = [
         in_background(partial(ask, server, ENDLESS, rid=rid, **body)) for rid in rids
     ]
-    wait_for_tokens(server, *rids)
+    wait_until_held(server, *rids)
+    wait_for_steps(server, 20)
     assert pause(server, "in_place").status_code == 200
     assert pause(server, "abort").status_code == 200
     assert send(server, "/continue_generation").status_code == 200

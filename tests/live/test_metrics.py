@@ -21,7 +21,7 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import body, ids_of, message_of, prefix_of
+from tests.helpers.conversing import TOOLS_OF, USER, take_turn
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
@@ -30,16 +30,15 @@ from tests.helpers.endpoints import (
     answers,
     is_traced,
     send,
+    short_body,
 )
-from tests.helpers.servers import Launch, Trees, held
+from tests.helpers.servers import Launch, Trees, held, in_one_mode
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
 RUNNING = 3
 """Number of requests that the server runs at a time; others wait."""
 
-USER = {"role": "user", "content": "Say hello."}
-SHORT = {"temperature": 0, "max_tokens": 4}
 LONG: dict[str, Any] = {
     "messages": line("long").messages,
     "temperature": 0,
@@ -121,14 +120,7 @@ def counted(
 
 def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
     """Ask an endpoint; check that no event is an error."""
-    asked: dict[str, Any] = {
-        CHAT: {"messages": [USER], **SHORT},
-        COMPLETIONS: {"prompt": "Once", **SHORT},
-        MESSAGES: {"messages": [USER], **SHORT},
-        RESPONSES: {"input": "Hello", "temperature": 0, "max_output_tokens": 4},
-    }[path]
-    if path == RESPONSES:
-        asked["model"] = Subject(server.base_url).served_model()
+    asked = {"model": Subject(server.base_url).served_model(), **short_body(path, 4)}
     events = answers(server, path, streaming, **asked, **more)
     assert not any(event.get("error") for event in events)
 
@@ -171,19 +163,22 @@ def test_traced_answers_are_counted_by_endpoint_and_mode(
 
 @with_memory
 def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) -> None:
-    first = client.ask(counting.base_url, **body([USER]))
-    message = message_of(first.completions[0])
+    tools: dict[str, Any] = {"tools": TOOLS_OF[CHAT]}
+    first = take_turn(counting, CHAT, [USER], **tools)
+    [message] = first.said
     with_ids = {
         **message,
-        "prompt_token_ids": list(first.prompt_token_ids or ()),
-        "token_ids": list(first.completions[0].token_ids or ()),
+        "prompt_token_ids": first.prompt,
+        "token_ids": first.completion,
     }
     system = {"role": "system", "content": "Be brief."}
     other = {"role": "user", "content": "Say something else."}
     turns = [USER, message, USER]
 
-    def prefix_of_turn(messages: list[Any], **more: Any) -> Any:
-        return prefix_of(client.ask(counting.base_url, **body(messages, **more)))
+    def prefix_of_turn(
+        messages: list[Any], streaming: bool = False, **more: Any
+    ) -> Any:
+        return take_turn(counting, CHAT, messages, streaming, **tools | more).prefix
 
     before = series(counting)
     expected = {
@@ -202,17 +197,17 @@ def test_prefixes_and_misses_are_counted_by_source_and_reason(counting: Server) 
     }
     with counted(counting, expected) as wanted:
         for prefix in (
-            prefix_of_turn(turns, required_prefix_token_ids=ids_of(first)),
+            prefix_of_turn(turns, required_prefix_token_ids=first.ids),
             prefix_of_turn([USER, with_ids, USER]),
             prefix_of_turn(turns),
-            prefix_of_turn(turns, stream=True),
+            prefix_of_turn(turns, True),
         ):
             source = prefix["source"]
             wanted[metrics.REQUIRED_TOKENS, source] += prefix["required"]
             wanted[metrics.KEPT_TOKENS, source] += prefix["kept"]
             wanted[metrics.MATCHED_TOKENS, source] += prefix["template_matched"]
         for prefix, reason in (
-            (prefix_of_turn([system, *turns], stream=True), "system"),
+            (prefix_of_turn([system, *turns], True), "system"),
             (prefix_of_turn(turns, tools=[]), "tools"),
             (prefix_of_turn([other, message, USER]), "message 0"),
         ):
@@ -321,8 +316,7 @@ def test_an_answer_aborted_before_its_first_token_counts(
         assert not queued.token_ids
 
 
-def test_without_the_flag_there_are_no_metrics(trees: Trees, launch: Launch) -> None:
-    with launch(trees.patched) as server:
-        answered(server, CHAT, False)
-        response = requests.get(f"{server.base_url}/metrics", timeout=30)
-        assert response.status_code == 404
+@in_one_mode
+def test_without_the_flag_there_are_no_metrics(server: Server) -> None:
+    answered(server, CHAT, False)
+    assert requests.get(f"{server.base_url}/metrics", timeout=30).status_code == 404

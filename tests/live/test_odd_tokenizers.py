@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from agentcore_patches.patches.releases import is_between
+from agentcore_verify import client
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers import weights
-from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, send
-from tests.helpers.servers import Launch, Trees
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    VLLM_GENERATE,
+    answers,
+    ids_in,
+    refused,
+    send,
+)
+from tests.helpers.servers import Launch, Trees, streams_new_ids
+from tests.live.test_customized_info import assert_in_step, body
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
 IDS = {"return_token_ids": True}
@@ -23,16 +36,63 @@ def assert_serves(server: Server) -> None:
     assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
 
 
-def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
-    with launch(trees.patched, "--skip-tokenizer-init") as server:
+@pytest.fixture(
+    scope="module", params=[(), ("--stream-output",)], ids=["default", "output"]
+)
+def without_tokenizer(
+    request: pytest.FixtureRequest, trees: Trees, launch: Launch
+) -> Iterator[Server]:
+    with launch(trees.patched, "--skip-tokenizer-init", *request.param) as running:
+        yield running
+
+
+def test_fields_that_need_a_tokenizer_are_refused_without_one(
+    without_tokenizer: Server,
+) -> None:
+    messages = line("plain").messages
+    for streaming in (False, True):
         for name, value in (("min_new_tokens", 2), ("stop", "a"), ("stop_regex", "a")):
-            for streaming in (False, True):
+            with refused(f"{name} needs a tokenizer"):
                 params = {**PARAMS, name: value}
-                body = {"input_ids": [5, 6, 7], "sampling_params": params}
-                response = send(server, "/generate", **body, stream=streaming)
-                assert response.status_code == 400
-                assert f"{name} needs a tokenizer" in response.text
-        assert_serves(server)
+                given = {"input_ids": [5, 6, 7], "sampling_params": params}
+                answers(without_tokenizer, "/generate", streaming, **given)
+        with refused("--skip-tokenizer-init"):
+            text = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
+            answers(without_tokenizer, VLLM_GENERATE, streaming, **text)
+        with refused("--skip-tokenizer-init", "/generate"):
+            given = {"messages": messages, "input_ids": [5, 6, 7]}
+            answers(without_tokenizer, CHAT, streaming, **given)
+    with refused("--skip-tokenizer-init"):
+        answers(without_tokenizer, f"{CHAT}/render", False, messages=messages)
+    assert_serves(without_tokenizer)
+
+
+def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
+    without_tokenizer: Server,
+) -> None:
+    incremental = streams_new_ids(without_tokenizer)
+    url = without_tokenizer.base_url
+    for length in (7, 50, 120, 333):
+        output = client.generate(url, **body(length, return_prompt_token_ids=True))
+        assert output["prompt_token_ids"] == [5, 6, 7]
+        assert_in_step(output)
+        ids: list[int] = []
+        for chunk in client.generate_stream(url, **body(length)):
+            assert_in_step(chunk)
+            ids = (ids if incremental else []) + chunk["output_ids"]
+            assert len(ids) == chunk["meta_info"]["completion_tokens"]
+        assert ids == output["output_ids"] and len(ids) == length
+    params = {"max_tokens": length, "ignore_eos": True, "temperature": 0, "logprobs": 0}
+    for streaming in (False, True):
+        given = {"token_ids": [5, 6, 7], "sampling_params": params}
+        events = answers(without_tokenizer, VLLM_GENERATE, streaming, **given)
+        assert ids_in(events) == ids
+        n_logprobs = [
+            len(choice["logprobs"]["content"])
+            for event in events
+            for choice in event["choices"]
+        ]
+        assert sum(n_logprobs) == length
 
 
 def test_a_tokenizer_without_an_eos_token(
@@ -55,8 +115,13 @@ def test_a_tokenizer_without_an_eos_token(
         assert_serves(server)
 
 
+@pytest.mark.parametrize("args", [(), ("--enable-tokenizer-batch-encode",)])
 def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
+    trees: Trees,
+    launch: Launch,
+    scripted_model: Path,
+    tmp_path: Path,
+    args: tuple[str, ...],
 ) -> None:
     model = weights.without(scripted_model, tmp_path / "model")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -75,10 +140,12 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
             if choice.get("prompt_token_ids")
         }
 
-    with launch(trees.patched, model=model) as server:
+    with launch(trees.patched, *args, model=model) as server:
         for prompt in ("Say hello.", ["Say hello.", "Hello"]):
             for streaming in (False, True):
                 added = prompts(streaming, prompt=prompt)
                 bare = prompts(streaming, prompt=prompt, add_special_tokens=False)
                 assert added == {index: [1, *ids] for index, ids in bare.items()}
                 assert len(added) == (1 if isinstance(prompt, str) else 2)
+        several = prompts(False, prompt=prompt, n=2)
+        assert several == {index: added[index // 2] for index in range(4)}

@@ -1,19 +1,19 @@
-"""Odd values in our fields, in prompts and in token IDs, beside a stream.
+"""Odd values in fields that the patches add, in prompts and in token IDs, beside a stream.
 
 AGENTCORE_FUZZ_SECONDS=600 tries other values each time, for so long.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,8 +26,9 @@ from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import Case, ask, assert_equal, assert_whole
 from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, post, send
-from tests.helpers.servers import Trees, held, held_requests
+from tests.helpers.servers import held, held_requests
 from tests.helpers.waiting import wait_until
+from tests.sglang_sources.test_api_page import rows
 
 pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
@@ -49,18 +50,18 @@ BODIES: dict[str, dict[str, Any]] = {
     "/tokenize": {"prompt": "Say hello."},
     "/detokenize": {"tokens": [5, 6]},
 }
-PROTOCOL = "entrypoints/openai/protocol.py"
-MODELS = {
-    "/generate": ("managers/io_struct.py", "GenerateReqInput"),
-    CHAT: (PROTOCOL, "ChatCompletionRequest"),
-    COMPLETIONS: (PROTOCOL, "CompletionRequest"),
-    RESPONSES: (PROTOCOL, "ResponsesRequest"),
-    MESSAGES: ("entrypoints/anthropic/protocol.py", "AnthropicMessagesRequest"),
-    "/tokenize": (PROTOCOL, "TokenizeRequest"),
-    "/detokenize": (PROTOCOL, "DetokenizeRequest"),
+NATIVE: dict[str, tuple[str, ...]] = {
+    "/generate": (
+        *("input_ids", "text", "stop_token_ids"),
+        *("token_ids_logprob", "logit_bias", "min_new_tokens"),
+    ),
+    CHAT: ("stop_token_ids", "logit_bias"),
+    COMPLETIONS: ("prompt", "stop_token_ids", "logit_bias"),
+    RESPONSES: ("input",),
+    "/tokenize": ("prompt",),
+    "/detokenize": ("tokens",),
 }
-PROMPTS = {"input_ids", "text", "prompt", "input", "tokens"}
-"""Fields of SGLang with prompts and token IDs, beside those in `IDS`."""
+"""SGLang's own fields with prompts and token IDs."""
 
 NAN, INFINITY = float("nan"), float("inf")
 ANYWHERE: list[Any] = [
@@ -77,12 +78,14 @@ THERE: dict[str, list[Any]] = {
     "tokens": [[[5], [6]], [99999]],
     "routed_experts_start_len": [2, 3, 100],
     "structured_outputs": [{"regex": "a+"}, {"regex": "("}, {"json": {}}],
+    "stop_token_ids": [[5], [99_999], [-5], [5, None]],
+    "token_ids_logprob": [[3, 4], [99999], [[3]], [[3], None]],
 }
-IDS: dict[str, list[Any]] = {
-    "stop_token_ids": [*ANYWHERE, [5], [99_999], [-5], [5, None]],
-    "token_ids_logprob": [*ANYWHERE, [3, 4], [99999], [[3]], [[3], None]],
+ALONE: dict[str, list[Any]] = {
+    "min_new_tokens": [2, 4],
     "logit_bias": [{"5": 100}, {"99999": 1}, {"-1": 1}, {"x": 1}],
 }
+"""Values of fields that get no others."""
 IN_SAMPLING = {"stop_token_ids", "logit_bias", "min_new_tokens"}
 """Names that `/generate` takes in its sampling parameters."""
 
@@ -106,45 +109,18 @@ class Odd:
         return {**body, "stream": True} if self.stream else body
 
 
-def fields_of(package: Path, file: str, name: str) -> set[str]:
-    """Return the fields of a class of SGLang, those of its bases included."""
-    if not (package / "srt" / file).exists():
-        return set()
-    tree = ast.parse((package / "srt" / file).read_text())
-    classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
-
-    def own(name: str) -> Iterator[str]:
-        for base in classes[name].bases if name in classes else ():
-            if isinstance(base, ast.Name):
-                yield from own(base.id)
-        for node in classes[name].body if name in classes else ():
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                yield node.target.id
-
-    return {name for name in own(name) if not name.startswith("_")}
-
-
-def odd_fields(trees: Trees, path: str) -> dict[str, list[Any]]:
+def odd_fields(path: str) -> dict[str, list[Any]]:
     """Return odd values of the fields that the patches add, of prompts and of IDs."""
-    patched = fields_of(trees.patched / "sglang", *MODELS[path])
-    ours = patched - fields_of(trees.vanilla / "sglang", *MODELS[path])
-    names = ours | (patched & PROMPTS)
-    found = {name: [*ANYWHERE, *THERE.get(name, ())] for name in sorted(names)}
-    is_generate = path == "/generate"
-    found |= {
-        name: values
-        for name, values in IDS.items()
-        if name in patched or (is_generate and name in IN_SAMPLING)
+    added = [name for where, part, name in rows() if (where, part) == (path, "Request")]
+    return {
+        name: ALONE.get(name) or [*ANYWHERE, *THERE.get(name, ())]
+        for name in sorted({*added, *NATIVE.get(path, ())})
     }
-    if is_generate:
-        found["min_new_tokens"] = [2, 4]
-    return found
 
 
-def odd_requests(trees: Trees) -> st.SearchStrategy[list[Odd]]:
-    fields = {path: odd_fields(trees, path) for path in MODELS}
+def odd_requests() -> st.SearchStrategy[list[Odd]]:
+    fields = {path: odd_fields(path) for path in BODIES}
     assert "required_prefix_token_ids" in fields[CHAT]
-    paths = [path for path, names in fields.items() if names]
 
     def request(path: str) -> st.SearchStrategy[Odd]:
         one = st.sampled_from(sorted(fields[path])).flatmap(
@@ -154,7 +130,7 @@ def odd_requests(trees: Trees) -> st.SearchStrategy[list[Odd]]:
         return st.builds(Odd, st.just(path), some, st.booleans())
 
     # Half are of the endpoint that checks least.
-    path = st.sampled_from(["/generate"] * len(paths) + paths)
+    path = st.sampled_from(["/generate"] * len(BODIES) + [*BODIES])
     return st.lists(path.flatmap(request), min_size=6, max_size=12)
 
 
@@ -196,13 +172,24 @@ def assert_own_ids(odd: Odd, answer: Any) -> None:
 NEIGHBOUR = Case("long", options={"max_tokens": 60, "top_logprobs": 2})
 
 
+@contextmanager
+def beside_a_stream(server: Server, quiet: Answer) -> Iterator[None]:
+    """Check that the stream of another request is exact while the block runs."""
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
+        wait_until(lambda: stream.done() or held(server))
+        yield
+    assert_whole(stream.result())
+    assert_equal(stream.result(), quiet)
+
+
 @pytest.fixture(scope="module")
 def quiet(server: Server) -> Answer:
     return ask(server, NEIGHBOUR)
 
 
 def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
-    server: Server, trees: Trees, quiet: Answer, release: str
+    server: Server, quiet: Answer, release: str
 ) -> None:
     @settings(
         max_examples=EXAMPLES,
@@ -213,14 +200,11 @@ def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(odd_requests(trees))
+    @given(odd_requests())
     def try_together(odds: list[Odd]) -> None:
-        with ThreadPoolExecutor(len(odds) + 1) as pool:
-            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-            for outcome in pool.map(lambda odd: attempt(server, odd), odds):
+        with beside_a_stream(server, quiet), ThreadPoolExecutor(len(odds)) as pool:
+            for outcome in pool.map(partial(attempt, server), odds):
                 event(outcome)
-        assert_whole(stream.result())
-        assert_equal(stream.result(), quiet)
         alive = send(server, "/generate", input_ids=[5], sampling_params=SAMPLING)
         assert alive.status_code == 200
         # These keep a note of what they refuse themselves.
@@ -286,15 +270,11 @@ def test_a_grammar_applies_only_to_its_own_request(
     asked = {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0}
     refused = {"sampling_params": {**SAMPLING, "json_schema": '{"type": "nothing"}'}}
     for _ in range(4):
-        with ThreadPoolExecutor(3) as pool:
-            stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-            wait_until(lambda: held(server))
+        with beside_a_stream(server, quiet), ThreadPoolExecutor(2) as pool:
             # The second one leaves the batch at once: the first one changes its row.
             grammar = pool.submit(post, server, COMPLETIONS, **asked, regex="[0-9]{3}")
             pool.submit(send, server, "/generate", **BODIES["/generate"], **refused)
         assert re.fullmatch("[0-9]{3}", grammar.result()["choices"][0]["text"])
-        assert_whole(stream.result())
-        assert_equal(stream.result(), quiet)
 
 
 @pytest.mark.parametrize("temperature", [0, 0.7])
@@ -330,19 +310,15 @@ def test_a_logit_processor_is_for_its_own_request_alone(
     unwanted = [*dict.fromkeys(choice.token_ids or ())]
     params = {**SAMPLING, "custom_params": {"token_ids": unwanted}}
     body = {**BODIES["/generate"], "sampling_params": params}
-    with ThreadPoolExecutor(3) as pool:
-        stream = pool.submit(ask, server, NEIGHBOUR, stream=True)
-        wait_until(lambda: held(server))
-        # The second one leaves the batch before the stream ends.
-        processed = pool.submit(
-            post, server, "/generate", **body, custom_logit_processor=NO_TOKENS
+    with beside_a_stream(server, quiet), ThreadPoolExecutor(2) as pool:
+        # Both leave the batch before the stream ends.
+        processed, refused = pool.map(
+            lambda given: send(
+                server, "/generate", **body, custom_logit_processor=given
+            ),
+            (NO_TOKENS, "x"),
         )
-        refused = pool.submit(
-            send, server, "/generate", **body, custom_logit_processor="x"
-        )
-    assert refused.result().status_code == 400
-    ids = processed.result()["output_ids"]
+    assert refused.status_code == 400
+    ids = processed.json()["output_ids"]
     assert len(ids) == SAMPLING["max_new_tokens"]
     assert not {*ids} & {*unwanted}
-    assert_whole(stream.result())
-    assert_equal(stream.result(), quiet)

@@ -19,8 +19,15 @@ from agentcore_verify.client import Answer, HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.asking import CASES, Case, ask, assert_equal, assert_whole
-from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, send
+from tests.helpers.asking import (
+    CASES,
+    Case,
+    ask,
+    assert_equal,
+    assert_whole,
+    wait_for_steps,
+)
+from tests.helpers.endpoints import CHAT, COMPLETIONS, RESPONSES, VLLM_GENERATE, send
 from tests.helpers.servers import held_requests
 
 Json = dict[str, Any]
@@ -63,16 +70,8 @@ def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer
     """Run a long request under this ID; it is generating when the block starts."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, LONG, rid=rid, **more)
-        wait_for_tokens(server)
+        wait_for_steps(server, 5)
         yield answer
-
-
-def wait_for_tokens(server: Server) -> None:
-    """Wait for some engine steps, in which earlier requests run, too."""
-    stream = client.chat_stream(server.base_url, **OTHER.body(stream=True))
-    with closing(stream):
-        for _ in range(5):
-            next(stream)
 
 
 def body_of(path: str, **more: Any) -> Json:
@@ -119,9 +118,12 @@ def test_a_request_with_an_id_in_use_is_refused(
                 for path in PATHS:
                     body = body_of(path, rid=rid, stream=also)
                     assert_refused(send(server, path, **body))
+                more = {"request_id": rid, "stream": also}
                 if is_between(release, "0.5.14", ""):
-                    asked = {"input": TEXT, "request_id": rid, "stream": also}
-                    assert_refused(send(server, RESPONSES, model=model, **asked))
+                    asked = {"model": model, "input": TEXT, **more}
+                    assert_refused(send(server, RESPONSES, **asked))
+                asked = {"token_ids": [5], "sampling_params": {}, **more}
+                assert_refused(send(server, VLLM_GENERATE, **asked))
     for first in (whole, streamed):
         assert_own(first.result(), quiet(LONG))
     assert_own(ask(server, OTHER, rid="turn-7"), quiet(OTHER))
@@ -176,7 +178,7 @@ def test_the_id_of_several_samples_is_in_use_until_all_finish(server: Server) ->
     body = {**body_of(CHAT, rid="samples", n=2), "max_tokens": 100}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(send, server, CHAT, **body)
-        wait_for_tokens(server)
+        wait_for_steps(server, 5)
         for stream in (False, True):
             assert_refused(send(server, CHAT, **body, stream=stream))
     assert len(first.result().json()["choices"]) == 2

@@ -22,7 +22,7 @@ import pytest
 from agentcore_verify.server import Server
 from tests.helpers import tiny_moe_model
 from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, refused, send
-from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.tiny_moe_model import LAYERS, TOP_K
 from tests.helpers.waiting import wait_until
 from tests.live.test_unchanged import assert_same
@@ -81,6 +81,9 @@ def way(request: pytest.FixtureRequest) -> str:
 def routing(way: str, trees: Trees, launch: Launch, model: Path) -> Iterator[Server]:
     with launch(trees.patched, ENABLED, *WAYS[way], model=model) as running:
         yield running
+
+
+in_one_way = pytest.mark.parametrize("way", ["default"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -169,18 +172,13 @@ def test_each_choice_has_its_own_experts(
         assert_choice(model, choice, start, format)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("stream", [False, True])
-def test_experts_do_not_need_return_token_ids(
-    routing: Server, path: str, stream: bool
-) -> None:
+def test_experts_do_not_need_return_token_ids(routing: Server) -> None:
     """The response has no more token IDs than before, either."""
-    choices = asked(routing, path, stream=stream, **GREEDY)
-    body = {**GREEDY, "return_token_ids": None}
-    [choice] = asked(routing, path, stream=stream, **body)
-    assert choice.experts == choices[0].experts
-    assert choice.start == 0
-    assert bool(choice.token_ids) == (path == CHAT)
+    for path, stream in product(PATHS, (False, True)):
+        [traced] = asked(routing, path, stream, **GREEDY)
+        [choice] = asked(routing, path, stream, **GREEDY, return_token_ids=None)
+        assert (choice.experts, choice.start) == (traced.experts, 0)
+        assert bool(choice.token_ids) == (path == CHAT)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -252,6 +250,7 @@ BAD: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+@in_one_way
 def test_bad_values_are_refused_by_name(routing: Server) -> None:
     for path, bad in BAD:
         for stream in (False, True):
@@ -267,36 +266,40 @@ def test_the_experts_of_the_whole_prompt_can_be_left_out(
 ) -> None:
     [choice] = asked(routing, path)
     start = len(choice.prompt_token_ids)
-    [choice] = asked(routing, path, routed_experts_start_len=start, max_tokens=1)
-    assert_choice(model, choice, start)
-    assert len(read(choice.experts)) == 0
-    [choice] = asked(routing, path, routed_experts_start_len=start, max_tokens=5)
-    assert_choice(model, choice, start)
+    for n_tokens in (1, 5):
+        more: dict[str, Any] = {"routed_experts_start_len": start}
+        [choice] = asked(routing, path, **more, max_tokens=n_tokens)
+        assert_choice(model, choice, start)
+        assert len(read(choice.experts)) == n_tokens - 1
 
 
+@in_one_way
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.usefixtures("slow_engine")
-def test_without_the_flag_every_byte_is_unpatched(
+def test_return_token_ids_false_leaves_every_byte_unchanged(
     routing: Server, unpatched: Server, path: str, stream: bool
 ) -> None:
-    """`return_token_ids: false` leaves SGLang's own response unchanged."""
-    body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": None}
+    body = {**PROMPTS[path], **GREEDY, "stream": stream, "return_token_ids": False}
     if path == CHAT:
-        body |= {"return_token_ids": False, "logprobs": True}
-    assert_same(routing, unpatched, path, body)
-    body |= {"return_routed_experts": True, "return_token_ids": False}
-    assert_same(routing, unpatched, path, body)
+        body["logprobs"] = True
+    for experts in ({}, {"return_routed_experts": True}):
+        assert_same(routing, unpatched, path, {**body, **experts})
 
 
+@in_one_way
 def test_sglext_is_unchanged(routing: Server, unpatched: Server) -> None:
     for path, stream in product(PATHS, (False, True)):
-        found = []
-        for server in (routing, unpatched):
-            body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
-            chunks = answers(server, path, stream, **body)
-            found.append([chunk["sglext"] for chunk in chunks if chunk.get("sglext")])
-        assert found[0] == found[1]
+        body = {**PROMPTS[path], **GREEDY, "return_routed_experts": True}
+        found, expected = (
+            [
+                chunk["sglext"]
+                for chunk in answers(server, path, stream, **body)
+                if chunk.get("sglext")
+            ]
+            for server in (routing, unpatched)
+        )
+        assert found == expected != []
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -347,25 +350,9 @@ def test_a_pause_does_not_change_the_experts(
             assert_choice(model, choice, 0)
 
 
-def test_more_experts_than_fit_a_byte(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
-) -> None:
-    many = tiny_moe_model.make(scripted_model, tmp_path / "many", n_experts=512)
-    with launch(trees.patched, ENABLED, model=many) as running:
-        for path, stream in product(PATHS, (False, True)):
-            [choice] = asked(running, path, stream, routed_experts_format="npy")
-            experts = read(choice.experts, "npy")
-            assert experts.dtype == np.uint16
-            assert experts.max() > 255
-            token_ids = [*choice.prompt_token_ids, *choice.token_ids]
-            assert_routed(many, experts, token_ids, 0)
-
-
-def test_a_server_that_does_not_record_experts_omits_them(
-    trees: Trees, launch: Launch, model: Path
-) -> None:
-    with launch(trees.patched, model=model) as running:
-        for path, stream in product(PATHS, (False, True)):
-            [choice] = asked(running, path, stream, routed_experts_format="npy")
-            assert choice.experts is None and choice.start is None
-            assert len(choice.token_ids) == 24
+@in_one_mode
+def test_a_server_that_does_not_record_experts_omits_them(server: Server) -> None:
+    for path, stream in product(PATHS, (False, True)):
+        [choice] = asked(server, path, stream, routed_experts_format="npy")
+        assert choice.experts is None and choice.start is None
+        assert len(choice.token_ids) == 24

@@ -11,7 +11,7 @@ from agentcore_verify.server import Server
 from tests.helpers import asking
 from tests.helpers.asking import CASES, ask
 from tests.helpers.endpoints import refused
-from tests.helpers.servers import Launch, Trees, in_one_mode
+from tests.helpers.servers import in_one_mode
 
 VOCABULARY = 448
 DUMMY: list[dict[str, str]] = [{"role": "user", "content": "-"}]
@@ -72,14 +72,3 @@ def test_a_long_good_prompt_is_served(server: Server) -> None:
     answer = ask(server, CASES["plain"], input_ids=input_ids, max_tokens=2)
     assert answer.prompt_token_ids == tuple(input_ids)
     assert time.perf_counter() - started < 120
-
-
-def test_a_prompt_that_the_engine_truncates_is_returned_truncated(
-    trees: Trees, launch: Launch
-) -> None:
-    with launch(
-        trees.patched, "--allow-auto-truncate", "--context-length", "200"
-    ) as server:
-        answer = ask(server, CASES["plain"], input_ids=[5] * 500, max_tokens=2)
-        assert answer.usage is not None and answer.prompt_token_ids is not None
-        assert len(answer.prompt_token_ids) == answer.usage["prompt_tokens"] < 200

@@ -30,16 +30,18 @@ from tests.helpers.endpoints import (
     RESPONSES,
     Json,
     answers,
+    events_in,
     ids_in,
     post,
     prompt_of,
     send,
+    short_body,
     stream,
 )
+from tests.helpers.endpoints import VLLM_GENERATE as GENERATE
 from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 
-GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
 
@@ -95,13 +97,7 @@ def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json
     if not more.get("stream"):
         answer: Json = response.json()
         return answer
-    return joined(events_of(response.text))
-
-
-def events_of(text: str) -> list[Json]:
-    *events, done, end = text.split("\n\n")
-    assert (done, end) == ("data: [DONE]", "")
-    return [json.loads(event.removeprefix("data: ")) for event in events]
+    return joined(events_in(GENERATE, response.text))
 
 
 def joined(events: list[Json]) -> Json:
@@ -243,12 +239,31 @@ def test_alternatives_and_logprobs_of_the_prompt(
 
 
 @in_one_mode
-def test_without_logprobs_there_are_none(server: Server) -> None:
-    answer = ask(server, prompt_of(server, "plain"), {"max_tokens": 3})
-    assert answer["choices"][0]["logprobs"] is None
-    assert answer["prompt_logprobs"] is None
-    assert answer["prompt_token_ids"] is None
-    assert "text" not in answer["choices"][0]
+@pytest.mark.parametrize("neutral", [False, True])
+def test_nothing_is_returned_that_was_not_requested(
+    server: Server, neutral: bool
+) -> None:
+    params: Json = {
+        "output_kind": 2,
+        "allowed_token_ids": None,
+        "bad_words": [],
+        "extra_args": {},
+        "seed": 3,
+        "skip_special_tokens": False,
+        "routed_experts_prompt_start": 5,
+        "top_k": -1,
+    }
+    fields = {"features": None, "priority": 0, "token_offsets": None, "model": None}
+    most, prompt = {"max_tokens": 3}, prompt_of(server, "plain")
+    if neutral:
+        answer = ask(server, prompt, {**most, **params}, **fields)
+    else:
+        answer = ask(server, prompt, most)
+    [choice] = answer["choices"]
+    assert len(choice["token_ids"]) == 3
+    assert choice["logprobs"] is None
+    assert answer["prompt_logprobs"] is answer["prompt_token_ids"] is None
+    assert "text" not in choice
 
 
 @in_one_mode
@@ -268,7 +283,7 @@ def test_usage_of_a_stream(
     sampling = {"max_tokens": 9, "ignore_eos": True}
     body = {"token_ids": prompt, "sampling_params": sampling}
     response = send(server, GENERATE, **body, stream=True, stream_options=options)
-    events = events_of(response.text)
+    events = events_in(GENERATE, response.text)
     with_usage = [event for event in events if "usage" in event]
     assert len(with_usage) == (len(events) if n_with_usage is None else n_with_usage)
     if options and options["include_usage"]:
@@ -656,34 +671,6 @@ def test_sampling_masks(server: Server, release: str, streaming: bool) -> None:
             assert sum(map(math.exp, logprobs)) == pytest.approx(1, abs=1e-3)
 
 
-@in_one_mode
-def test_neutral_values_are_accepted(server: Server) -> None:
-    params: Json = {
-        "max_tokens": 2,
-        "output_kind": 2,
-        "allowed_token_ids": None,
-        "bad_words": [],
-        "extra_args": {},
-        "seed": 3,
-        "routed_experts_prompt_start": 5,
-        "top_k": -1,
-    }
-    more = {"features": None, "priority": 0, "token_offsets": None, "model": None}
-    assert ask(server, [5, 6], params, **more)["usage"]["completion_tokens"] == 2
-
-
-@in_one_mode  # Each tokenizer worker has IDs of its own.
-def test_a_request_id_in_use_is_refused(server: Server) -> None:
-    prompt = prompt_of(server, "long")
-    body = {"token_ids": prompt, "sampling_params": ENDLESS, "request_id": "twice"}
-    url = server.base_url + GENERATE
-    with requests.post(url, json={**body, "stream": True}, stream=True, timeout=60):
-        again = send(server, GENERATE, **body)
-        assert again.status_code == 400
-        assert "twice" in again.json()["error"]["message"]
-    assert held_requests(server) == []
-
-
 @in_modes
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_disconnect_aborts_the_request(server: Server, n: int) -> None:
@@ -895,7 +882,7 @@ def test_weights_from_a_folder_under_a_pause(
     )
 
 
-@pytest.mark.usefixtures("_pauses")  # Each worker knows only its own updates.
+@in_one_mode
 def test_a_folder_with_other_contents_is_another_version(
     server: Server, scripted_model: Path, tmp_path: Path
 ) -> None:
@@ -1142,21 +1129,15 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
 
 
 def body_of(endpoint: str, prompt: list[int]) -> Json:
-    messages, n = line("plain").messages, {"max_tokens": 4, "temperature": 0}
-    traced = {"return_token_ids": True}
-    bodies: dict[str, Json] = {
-        GENERATE: {"token_ids": prompt, "sampling_params": {**n, "logprobs": 0}},
-        CHAT: {"messages": messages, "logprobs": True, **n},
-        COMPLETIONS: {"prompt": prompt, "logprobs": 1, **traced, **n},
-        MESSAGES: {"messages": messages, **traced, **n},
-        RESPONSES: {
-            "input": messages,
-            "max_output_tokens": 4,
-            "temperature": 0,
-            **traced,
-        },
-    }
-    return bodies[endpoint]
+    """Return a request for four tokens with their logprobs."""
+    body = short_body(endpoint, 4)
+    if endpoint == GENERATE:
+        sampling = {**body["sampling_params"], "logprobs": 0}
+        return {"token_ids": prompt, "sampling_params": sampling}
+    if endpoint == CHAT:
+        return {**body, "logprobs": True}
+    more = {"prompt": prompt, "logprobs": 1} if endpoint == COMPLETIONS else {}
+    return {**body, "return_token_ids": True, **more}
 
 
 def said_in(event: Json) -> list[Any]:
@@ -1310,22 +1291,3 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
         assert send(server, "/unload_lora_adapter", lora_name="other").ok
     assert unload("/v1/unload_lora_adapter").status_code == 200
     assert held_requests(server) == []
-
-
-def test_a_server_without_a_tokenizer(trees: Trees, launch: Launch) -> None:
-    with launch(trees.patched, "--skip-tokenizer-init") as server:
-        params = {"max_new_tokens": 9, "ignore_eos": True}
-        [item] = native(server, [5, 6, 7], params, return_logprob=True)
-        params = {"max_tokens": 9, "ignore_eos": True, "logprobs": 0}
-        for streaming in (False, True):
-            answer = ask(server, [5, 6, 7], params, stream=streaming)
-            [choice] = answer["choices"]
-            assert choice["token_ids"] == item["output_ids"]
-            assert len(choice["logprobs"]["content"]) == 9
-            body = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
-            response = send(server, GENERATE, **body, stream=streaming)
-            assert response.status_code == 400
-            assert "--skip-tokenizer-init" in response.text
-        chat = send(server, RENDER, messages=line("plain").messages)
-        assert chat.status_code == 400
-        assert "--skip-tokenizer-init" in chat.json()["error"]["message"]

@@ -43,7 +43,13 @@ from tests.helpers.endpoints import (
     send,
     stream,
 )
-from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.servers import (
+    Launch,
+    Trees,
+    held,
+    held_requests,
+    streams_new_ids,
+)
 from tests.helpers.waiting import wait_until
 
 TIMEOUT = 60.0
@@ -200,8 +206,7 @@ def generate(server: Server, streaming: bool = False) -> Output:
     assert not any("error" in event for event in events), events
     meta_info = events[-1]["meta_info"]
     ids = events[-1]["output_ids"]
-    deltas = {"--stream-output", "--incremental-streaming-output"}
-    if streaming and deltas & {*server.options.args}:
+    if streaming and streams_new_ids(server):
         ids = [token_id for event in events for token_id in event["output_ids"]]
     finish = meta_info["finish_reason"]["type"]
     others = [meta_info["weight_version"]] if ids else []

@@ -6,14 +6,17 @@ Landing modules are not sources, and all but one are the same in every release.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 
+from agentcore_patches import apply, revert, status
 from agentcore_patches.edits import RefuseDefinition, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDED
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.plan import Plan, make_plan
 from agentcore_patches.planning.selection import Selection
+from agentcore_patches.results import ApplyResult, PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.wheels import wheel_files
 
@@ -79,10 +82,28 @@ def patched(version: str, selection: tuple[str, ...] = NAMES) -> Mapping[str, by
     return {**sources(version), **plan.files}
 
 
+def read(version: str, path: str) -> bytes | None:
+    """Return any file of a release; None if it has no such file."""
+    return wheel_files(version, [path]).get(path)
+
+
 def planned(
     files: Mapping[str, bytes], version: str, selection: tuple[str, ...] = NAMES
 ) -> Plan:
-    def read(path: str) -> bytes | None:
-        return wheel_files(version, [path]).get(path)
+    return make_plan(files, Selection(selection, version), partial(read, version))
 
-    return make_plan(files, Selection(selection, version), read)
+
+def assert_applied_and_reverted(
+    package: Path, version: str, unlisted: bool = False
+) -> ApplyResult:
+    """Apply all patches to an install of a release, compare its files, and revert."""
+    files = changed_files(version)
+    before = {path: (package / path).read_bytes() for path in files}
+    done = apply(sglang_dir=package, extras=["all"], unlisted=unlisted)
+    landed = patched(version)
+    assert {path: (package / path).read_bytes() for path in landed} == landed
+    assert status(sglang_dir=package).state is PatchState.IN_PLACE
+    assert not apply(sglang_dir=package, unlisted=unlisted).changed
+    revert(sglang_dir=package)
+    assert {path: (package / path).read_bytes() for path in files} == before
+    return done

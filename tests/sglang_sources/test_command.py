@@ -105,33 +105,22 @@ def test_apply_status_and_revert(run: Run, package: Path) -> None:
     assert run("status", "--check").returncode == 1
 
 
-@pytest.fixture
-def without_a_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Stand for a later version, whose patches no longer change a file."""
-    edits = registry.edits
-
-    def others(name: str, version: str) -> tuple[Edit, ...]:
-        return tuple(
-            edit for edit in edits(name, version) if edit.file != COMMUNICATOR_MIXIN
-        )
-
-    def upgrade() -> None:
-        order = tuple(
-            path for path in registry.WRITING_ORDER if path != COMMUNICATOR_MIXIN
-        )
-        monkeypatch.setattr(registry, "WRITING_ORDER", order)
-        monkeypatch.setattr(registry, "edits", others)
-        monkeypatch.setattr(registry, "fingerprint", lambda: "b" * 64)
-
-    return upgrade
-
-
 def test_patches_of_a_version_that_changed_one_more_file_are_reverted(
-    package: Path, without_a_path: Callable[[], None]
+    package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = picture(package)
     api.apply(sglang_dir=package)
-    without_a_path()
+    edits, order = registry.edits, registry.WRITING_ORDER
+
+    def without_a_file(name: str, version: str) -> tuple[Edit, ...]:
+        own = edits(name, version)
+        return tuple(edit for edit in own if edit.file != COMMUNICATOR_MIXIN)
+
+    # A later version, whose patches no longer change a file.
+    kept = tuple(path for path in order if path != COMMUNICATOR_MIXIN)
+    monkeypatch.setattr(registry, "WRITING_ORDER", kept)
+    monkeypatch.setattr(registry, "edits", without_a_file)
+    monkeypatch.setattr(registry, "fingerprint", lambda: "b" * 64)
     status = api.status(sglang_dir=package)
     assert status.state is PatchState.OUTDATED
     for found in (status, api.revert(sglang_dir=package)):

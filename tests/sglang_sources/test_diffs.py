@@ -23,16 +23,11 @@ import pytest
 from agentcore_patches.edits import (
     AddCondition,
     AddKeyword,
-    Check,
-    Edit,
     Insert,
     Replace,
-    apply_edits,
 )
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.paths import UPDATE_WEIGHTS_MIXIN
 from agentcore_patches.planning.name_check import bound_by
-from tests.helpers.planning import VERSION
 from tests.sglang_sources import surgery
 from tests.sglang_sources.hunks import Hunk, hunks, written
 from tests.sglang_sources.releases import FAMILIES, NAMES, hooks, patched, sources
@@ -67,26 +62,6 @@ def test_the_patches_change_exactly_the_recorded_diff(version: str) -> None:
 
 def test_every_diff_belongs_to_a_release() -> None:
     assert {file.stem for file in EXPECTED.iterdir()} == set(FAMILIES)
-
-
-DECORATED = [
-    edit
-    for edit in registry.edits(registry.CORE, VERSION)
-    if edit.file == UPDATE_WEIGHTS_MIXIN and not isinstance(edit, Check)
-]
-
-
-@pytest.mark.parametrize("dropped", DECORATED, ids=lambda edit: edit.where)
-def test_a_diff_shows_each_of_several_edits_that_look_alike(dropped: Edit) -> None:
-    before = {dropped.file: sources(VERSION)[dropped.file]}
-    without = [edit for edit in DECORATED if edit != dropped]
-    of_all, of_others = (
-        hunks(before, {dropped.file: apply_edits(before[dropped.file], chosen)[0]})
-        for chosen in (DECORATED, without)
-    )
-    [missing] = [hunk for hunk in of_all if hunk not in of_others]
-    assert dropped.where in ("the module", f"`{missing.scope}`")
-    assert dropped.name in missing.lines
 
 
 BEFORE = """\

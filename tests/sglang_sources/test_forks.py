@@ -159,23 +159,22 @@ FORKS: dict[str, Fork] = {
     "no comments, other quotes, long lines": unparsed,
     "short lines": formatted("line-length=50", "format.quote-style='single'"),
     "long lines": formatted(*LONG_LINES),
+    "all of these": all_of_these,
 }
 
 
-@pytest.mark.parametrize("fork", FORKS)
-def test_a_fork_is_patched_like_the_wheel_and_keeps_its_own_code(fork: str) -> None:
-    patch_fork(FORKS[fork], VERSION)
-
-
-@pytest.mark.parametrize("version", [VERSION, *DIFFERING])
-def test_a_fork_of_each_release_is_patched_like_the_release(version: str) -> None:
-    patch_fork(all_of_these, version)
-
-
-def patch_fork(fork: Fork, version: str) -> None:
-    """Patch a fork and its release: the results differ only in the fork's own code."""
+@pytest.mark.parametrize(
+    ("fork", "version"),
+    [
+        *((fork, VERSION) for fork in FORKS),
+        *(("all of these", version) for version in DIFFERING),
+    ],
+)
+def test_a_fork_is_patched_like_the_release_and_keeps_its_own_code(
+    fork: str, version: str
+) -> None:
     forked = {
-        file: fork(source, scopes(version, file))
+        file: FORKS[fork](source, scopes(version, file))
         for file, source in sources(version).items()
     }
     assert forked != sources(version)

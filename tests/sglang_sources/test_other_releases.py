@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from agentcore_patches.patches.registry import CORE
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
 from tests.helpers.wheels import wheel_files
-from tests.sglang_sources.releases import FAMILIES, NAMES
+from tests.sglang_sources.releases import FAMILIES, NAMES, read
 
 
 def tree(
@@ -21,12 +22,9 @@ def tree(
 ) -> Mapping[str, bytes] | None:
     """Patch a release's files under another number; None if they are refused."""
     files = wheel_files(release, registry.files(selection, number))
-
-    def read(path: str) -> bytes | None:
-        return wheel_files(release, [path]).get(path)
-
+    chosen = Selection(selection, number)
     try:
-        made = make_plan(files, Selection(selection, number), read).files
+        made = make_plan(files, chosen, partial(read, release)).files
     except SourceConflict as refused:
         assert "Nothing was written" in str(refused)
         return None

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import pytest
 
@@ -43,9 +43,8 @@ from agentcore_patches.planning.name_check import (
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
 from agentcore_patches.planning.stubs import Use
-from tests.helpers.wheels import wheel_files
 from tests.sglang_sources import surgery
-from tests.sglang_sources.releases import FAMILIES, NAMES, sources
+from tests.sglang_sources.releases import FAMILIES, NAMES, read, sources
 
 SAMPLE = ("0.5.9", "0.5.23")
 VERSIONS = FAMILIES if os.environ.get("AGENTCORE_ALL_SEAMS") else SAMPLE
@@ -80,16 +79,15 @@ class Release:
 
     def __post_init__(self) -> None:
         self.edits = list(Selection(NAMES, self.version).edits)
-        self.install = Install(sources(self.version), self.read, self.edits)
+        self.install = Install(
+            sources(self.version), partial(read, self.version), self.edits
+        )
         self.uses = [
             use
             for use in stubs.uses()
             if is_between(self.version, use.since, use.until)
             and stubs._user(use, self.edits)
         ]
-
-    def read(self, path: str) -> bytes | None:
-        return wheel_files(self.version, [path]).get(path)
 
     def text(self, file: str) -> bytes:
         return self.install.text(file).encode()
@@ -162,11 +160,9 @@ class Release:
         files = {base.file for base in found}
         if owner.file == SERVER_ARGS:
             files |= self._server_args
-        harmless = ""
+        harmless = self._why_added(found, attribute)
         if any(_BASES.get(name, _no)(attribute) for name, base in bases if not base):
             harmless = "a base outside of SGLang has it"
-        elif any(attribute in self._added(base) for base in found):
-            harmless = "the patches add it"
         what = f"attribute {owner.name}.{attribute}"
         yield from self.renamed(what, sorted(files), attribute, harmless)
         if owner.file != SERVER_ARGS:
@@ -192,6 +188,11 @@ class Release:
         text = self.install.text(SERVER_ARGS)
         found = re.findall(r"from sglang\.(srt\.arg_groups[\w.]+)", text)
         return {f"{module.replace('.', '/')}.py" for module in found}
+
+    def _why_added(self, owners: Iterable[Class], attribute: str) -> str:
+        """Return why an attribute that patches add is not missed; empty if none does."""
+        is_added = any(attribute in self._added(owner) for owner in owners)
+        return "the patches add it" if is_added else ""
 
     def _added(self, owner: Class) -> set[str]:
         """Return the names of the attributes that patches add to a class."""
@@ -223,27 +224,37 @@ class Release:
 
     def _with_another_field(self, owner: Class) -> Iterator[Mutant]:
         """Yield a mutant whose class has one more field that is required."""
+        node = self.install.definition(owner)
+        assert node is not None
         if self.install.fields(owner):
-            new = [b"field%s: int" % FORK.encode()]
-            yield self._with_class(f"only the fields of {owner.name}", owner, new, "")
+            field = f"{' ' * node.body[0].col_offset}field{FORK}: int\n".encode()
+            text = surgery.with_lines(
+                self.text(owner.file), [(node.body[0].lineno - 1, field)]
+            )
+            yield Mutant(f"only the fields of {owner.name}", ((owner.file, text),))
 
     def _packed(self, owner: Class) -> Iterator[Mutant]:
         """Yield a mutant whose objects have no `__dict__`."""
-        head = f"class {owner.name}(msgspec.Struct):"
-        yield self._with_class(f"dict of {owner.name}", owner, [], head)
-
-    def _with_class(
-        self, what: str, where: Class, new: list[bytes], head: str
-    ) -> Mutant:
-        node = self.install.definition(where)
+        node = self.install.definition(owner)
         assert node is not None
-        lines = self.text(where.file).splitlines(keepends=True)
-        first = node.body[0].lineno - 1
-        margin = b" " * node.body[0].col_offset
-        lines[first:first] = [margin + line + b"\n" for line in new]
-        if head:
-            lines[node.lineno - 1 : first] = [head.encode() + b"\n"]
-        return Mutant(what, ((where.file, b"".join(lines)),))
+        head = f"class {owner.name}(msgspec.Struct):"
+        yield self._headed(f"dict of {owner.name}", owner.file, node, head)
+
+    def _headed(
+        self,
+        what: str,
+        file: str,
+        node: surgery.Definition,
+        head: str,
+        harmless: str = "",
+    ) -> Mutant:
+        """Make a mutant with another head of a class or function and the same body."""
+        lines = self.text(file).splitlines(keepends=True)
+        margin = " " * node.col_offset
+        lines[node.lineno - 1 : node.body[0].lineno - 1] = [
+            f"{margin}{head}\n".encode()
+        ]
+        return Mutant(what, ((file, b"".join(lines)),), harmless)
 
     def _without_parameter(self, function: Class, name: str) -> Iterator[Mutant]:
         node = self.install.function(function)
@@ -273,20 +284,14 @@ class Release:
         node: ast.FunctionDef | ast.AsyncFunctionDef,
         args: list[ast.arg],
     ) -> Mutant:
-        """Make a mutant whose function has other parameters and the same body."""
-        lines = self.text(file).splitlines(keepends=True)
-        first = node.body[0].lineno - 1
+        """Make a mutant whose function has other parameters."""
         names = [arg.arg for arg in args]
         opening = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
         more = [f"{arg.arg}=None" for arg in node.args.kwonlyargs]
         star = ["*args"] if node.args.vararg else ["*"] if more else []
         rest = ["**kwargs"] if node.args.kwarg else []
         signature = ", ".join([*names, *star, *more, *rest])
-        margin = " " * node.col_offset
-        lines[node.lineno - 1 : first] = [
-            f"{margin}{opening} {node.name}({signature}):\n".encode()
-        ]
-        return Mutant(what, ((file, b"".join(lines)),))
+        return self._headed(what, file, node, f"{opening} {node.name}({signature}):")
 
     def _of_hook(self, edit: Edit) -> Iterator[Mutant]:
         """Yield mutants for the attributes that a hook's own code reads."""
@@ -296,16 +301,11 @@ class Release:
         for owner, attribute in _reads(edit.new_code):
             if owner == "self" and name:
                 own = Class(edit.file, name)
-                files = [base.file for _, base in self.install._with_bases(own) if base]
-                harmless = ""
-                if any(
-                    attribute in self._added(base)
-                    for _, base in self.install._with_bases(own)
-                    if base
-                ):
-                    harmless = "the patches add it"
+                bases = [base for _, base in self.install._with_bases(own) if base]
+                harmless = self._why_added(bases, attribute)
+                files = sorted({base.file for base in bases})
                 what = f"attribute {name}.{attribute}"
-                yield from self.renamed(what, sorted({*files}), attribute, harmless)
+                yield from self.renamed(what, files, attribute, harmless)
             elif owner in HELD:
                 yield from self._without_attribute(HELD[owner], attribute)
             elif attribute not in self.install.added:
@@ -319,9 +319,6 @@ class Release:
             node = self.install.definition(where) if where else None
             if where is None or node is None or not node.bases:
                 continue
-            lines = self.text(where.file).splitlines(keepends=True)
-            first = node.body[0].lineno - 1
-            lines[node.lineno - 1 : first] = [f"class {node.name}:\n".encode()]
             own = self.install._members(where)
             read = {
                 use.name
@@ -336,8 +333,8 @@ class Release:
             }
             of_bases = read - own - outside
             harmless = "" if of_bases else "nothing of them is read"
-            what = f"bases of {node.name}"
-            yield Mutant(what, ((where.file, b"".join(lines)),), harmless)
+            what, head = f"bases of {node.name}", f"class {node.name}:"
+            yield self._headed(what, where.file, node, head, harmless)
 
     def refusal(self, mutant: Mutant) -> str | None:
         """Return why the planner refuses a mutant; None if it takes it."""
@@ -346,13 +343,13 @@ class Release:
             file: texts.get(file, text) for file, text in sources(self.version).items()
         }
 
-        def read(path: str) -> bytes | None:
-            return texts[path] if path in texts else self.read(path)
+        def read_mutant(path: str) -> bytes | None:
+            return texts[path] if path in texts else read(self.version, path)
 
         try:
             # The last step of a plan, and the only one that reads other files.
-            refuse_undefined_attributes(self.edits, changed, read, self.version)
-            make_plan(changed, Selection(NAMES, self.version), read)
+            refuse_undefined_attributes(self.edits, changed, read_mutant, self.version)
+            make_plan(changed, Selection(NAMES, self.version), read_mutant)
         except SourceConflict as refused:
             return str(refused)
         return None
@@ -428,9 +425,5 @@ def test_a_rename_that_once_planned_clean_is_refused(
         for name in members:
             [mutant] = of.renamed(f"{owner}.{name}", files, name)
             message = of.refusal(mutant)
-            assert message is not None and f"`{name}`" in message, (
-                owner,
-                name,
-                message,
-            )
+            assert message and f"`{name}`" in message, (owner, name, message)
             assert _NAMED.search(message), (owner, name, message)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, revert, status
+from agentcore_patches import apply
 from agentcore_patches.errors import SourceConflict, UnsupportedTarget
+from agentcore_patches.installs import install
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.fitting import closest_release, fitting_release
 from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
-from tests.sglang_sources.releases import NAMES, changed_files, patched
+from tests.sglang_sources.releases import (
+    NAMES,
+    assert_applied_and_reverted,
+    changed_files,
+    patched,
+    read,
+)
 
 # These have a post-release, or are one.
 FITTING = {
@@ -29,16 +37,14 @@ def test_an_unlisted_release_gets_its_own_edits_or_none(hidden: str) -> None:
     def sources(paths: Iterable[str]) -> dict[str, bytes]:
         return dict(wheel_files(hidden, list(paths)))
 
-    def read(path: str) -> bytes | None:
-        return wheel_files(hidden, [path]).get(path)
-
+    read_hidden = partial(read, hidden)
     if hidden not in FITTING:
         with pytest.raises(SourceConflict, match="Nothing was written"):
-            fitting_release(NAMES, others, sources, read)
+            fitting_release(NAMES, others, sources, read_hidden)
         return
-    selection = fitting_release(NAMES, others, sources, read)
+    selection = fitting_release(NAMES, others, sources, read_hidden)
     texts = sources(selection.files)
-    made = make_plan(texts, selection, read).files
+    made = make_plan(texts, selection, read_hidden).files
     assert {**texts, **made} == patched(hidden)
 
 
@@ -55,21 +61,12 @@ def test_the_command_patches_it_as_the_release_that_fits(
     tmp_path: Path, version: str
 ) -> None:
     package = unlisted(tmp_path / "site", "0.5.23", version)
-    before = {path: (package / path).read_bytes() for path in changed_files("0.5.23")}
+    assert install.find(package).release is None
     with pytest.raises(UnsupportedTarget):
         apply(sglang_dir=package)
-
     planned = apply(sglang_dir=package, extras=["all"], unlisted=True, dry_run=True)
-    done = apply(sglang_dir=package, extras=["all"], unlisted=True)
-
+    done = assert_applied_and_reverted(package, "0.5.23", unlisted=True)
     assert planned.patched_as == done.patched_as == "0.5.23"
-    tree = patched("0.5.23")
-    assert {path: (package / path).read_bytes() for path in tree} == tree
-    assert not apply(sglang_dir=package, unlisted=True).changed
-    told = status(sglang_dir=package)
-    assert told.complete and told.install.release is None
-    revert(sglang_dir=package)
-    assert {path: (package / path).read_bytes() for path in before} == before
 
 
 def test_a_listed_release_is_patched_as_itself(tmp_path: Path) -> None:

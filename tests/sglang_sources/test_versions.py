@@ -7,20 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import apply, revert, status
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs import install
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
-from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
-from tests.helpers.wheels import make_install, wheel_files
+from tests.helpers.wheels import make_install
 from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
     NAMES,
+    assert_applied_and_reverted,
     changed_files,
     hooks,
     patched,
@@ -99,17 +96,9 @@ def test_no_name_of_another_release_lands(version: str) -> None:
 def test_the_command_patches_and_reverts_an_install(
     version: str, tmp_path: Path
 ) -> None:
-    files = changed_files(version)
-    package = make_install(version, tmp_path / "site", files)
-    before = {path: (package / path).read_bytes() for path in files}
-    found = install.find(package)
-    assert found.release == version
-    apply(sglang_dir=package, extras=["all"])
-    landed = patched(version)
-    assert {path: (package / path).read_bytes() for path in landed} == landed
-    assert status(sglang_dir=package).state is PatchState.IN_PLACE
-    revert(sglang_dir=package)
-    assert {path: (package / path).read_bytes() for path in files} == before
+    package = make_install(version, tmp_path / "site", changed_files(version))
+    assert install.find(package).release == version
+    assert_applied_and_reverted(package, version)
 
 
 def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
@@ -132,22 +121,3 @@ def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
             # precede it.
             assert list(filter(None, now)) == list(filter(None, was)), path
             assert now.count("") <= was.count(""), path
-
-
-def test_a_renamed_server_argument_is_refused() -> None:
-    """v0.5.10 did so: the code would raise AttributeError at run time."""
-    renamed = b"incremental_streaming_output"
-
-    def read(path: str) -> bytes | None:
-        text = wheel_files(VERSION, [path]).get(path)
-        assert text is None or path != "srt/server_args.py" or b"stream_output" in text
-        return text and text.replace(b"stream_output", renamed)
-
-    renaming = {
-        path: text.replace(b"server_args.stream_output", b"server_args." + renamed)
-        for path, text in sources(VERSION).items()
-    }
-    with pytest.raises(SourceConflict) as refused:
-        make_plan(renaming, Selection(NAMES, VERSION), read)
-    assert "would read `server_args.stream_output`, which" in str(refused.value)
-    assert planned(renaming, VERSION).files

@@ -122,13 +122,6 @@ _GLM_4_7 = Family(
     spelled=spelling.glm_4_7,
 )
 FAMILIES: tuple[Family, ...] = (
-    Family(
-        name="qwen2.5",
-        special_tokens=_CHATML,
-        added_tokens=_TOOL_CALL,
-        stop_tokens=("<|im_end|>",),
-        spelled=spelling.hermes,
-    ),
     _QWEN3_THINKING,
     replace(
         _QWEN3_THINKING,

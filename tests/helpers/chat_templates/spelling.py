@@ -20,7 +20,7 @@ def text(message: Message) -> str:
 
 
 def hermes(message: Message) -> str:
-    """Tool calls as JSON between tags, as Qwen2.5 and Qwen3 write them."""
+    """Tool calls as JSON between tags, as Qwen3 writes them."""
     return _lines(
         text(message),
         *(
