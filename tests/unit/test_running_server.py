@@ -56,8 +56,13 @@ def serve(
         (OLD, {}, False, "by an older agentcore-patch. Run"),
         ({}, {}, True, "The router at {url} passes no token IDs on, and hides whether"),
         ({"frontend": "rust"}, {}, False, "is SGLang's Rust server"),
+        ({"vllm_config": ""}, {"prompt_token_ids": None}, False, "vLLM at {url} is"),
+        (STOCK, {"prompt_token_ids": None}, False, "is not patched: its answers"),
     ],
-    ids=["unpatched", "too old", "named patches", "hidden by a router", "in Rust"],
+    ids=[
+        *("unpatched", "too old", "named patches", "hidden by a router", "in Rust"),
+        *("vLLM", "null is no ID"),
+    ],
 )
 def test_a_running_server_that_cannot_pass_is_not_checked(
     capsys: pytest.CaptureFixture[str],
@@ -75,7 +80,7 @@ def test_a_running_server_that_cannot_pass_is_not_checked(
     assert main(["verify", "--base-url", url, "--json"]) == 1
 
     assert code == 1
-    assert shown.out.startswith("FAILED: The ") and shown.out.count("\n") == 1
+    assert shown.out.startswith("FAILED: ") and shown.out.count("\n") == 1
     assert says.format(url=url) in shown.out
     document = json.loads(capsys.readouterr().out)
     assert document["passed"] is False

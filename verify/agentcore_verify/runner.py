@@ -21,6 +21,7 @@ from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
 from . import checks, router
+from .identity import identify
 from .launching import Device, server_options
 from .progress import Progress
 from .results import Outcome, Report, Result, Versions
@@ -113,13 +114,20 @@ class _Run:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
             subject = Subject(url, model=model, api_key=self.options.api_key)
-            if version := subject.info.get("version"):
-                self.sglang = str(version)
-                target = f"SGLang {version} at {url}"
+            found = identify(subject)
+            target = f"{found} at {url}"
+            if found.engine == "SGLang":
+                self.sglang = found.version or None
             self.device = _text(subject.info.get("device"))
             self._note_patches_of(subject)
             is_router = router.is_router(subject)
-            if problem := self._first_look(subject, is_router=is_router):
+            problem = (
+                f"{target} is not checked: the checks are for SGLang that "
+                "agentcore-patch has patched."
+                if found.engine == "vLLM"
+                else self._first_look(subject, is_router=is_router)
+            )
+            if problem:
                 return self._unpatched(target, problem, model)
             skipped = self._look_for_router(subject) if is_router else {}
             self._run_checks(subject, None, skipped)

@@ -152,7 +152,7 @@ class Subject:
             raise ServerError(
                 f"The server at {self.base_url} does not answer a chat request: {error}"
             ) from error
-        return isinstance(answer, dict) and "prompt_token_ids" in answer
+        return isinstance(answer, dict) and bool(answer.get("prompt_token_ids"))
 
     def served_model(self) -> str:
         with suppress(LookupError, TypeError):

@@ -1,0 +1,40 @@
+"""Recognize a server by what it says of itself."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .client import Json
+from .subject import Subject
+
+ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
+"""The engines, by the owner that /v1/models names."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An engine and its version; empty if the server does not say."""
+
+    engine: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.engine or "Server", self.version)))
+
+
+def identify(subject: Subject) -> Identity:
+    """Ask each endpoint where an engine names itself; a router may hide them."""
+    owner = ""
+    with suppress(LookupError, TypeError):
+        owner = str(subject.json_at("/v1/models")["data"][0]["owned_by"])
+    info: Json = subject.info
+    engine = ENGINES.get(owner, "")
+    if not engine and "vllm_config" in info and "agentcore_patches" not in info:
+        engine = "vLLM"
+    elif not engine and info.get("version"):
+        engine = "SGLang"
+    version = info.get("version")
+    if engine == "vLLM":
+        version = subject.json_at("/version").get("version")
+    return Identity(engine, str(version or ""))
