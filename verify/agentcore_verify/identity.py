@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .client import Json
+from .profiles import AGENTCORE, PROFILES, Profile, at, named
 from .subject import Subject
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -25,9 +25,7 @@ class Identity:
 
 def identify(subject: Subject) -> Identity:
     """Ask each endpoint where an engine names itself; a router may hide them."""
-    owner = ""
-    with suppress(LookupError, TypeError):
-        owner = str(subject.json_at("/v1/models")["data"][0]["owned_by"])
+    owner = str(at(subject.json_at("/v1/models"), "data.0.owned_by"))
     info: Json = subject.info
     engine = ENGINES.get(owner, "")
     if not engine and "vllm_config" in info and "agentcore_patches" not in info:
@@ -38,3 +36,18 @@ def identify(subject: Subject) -> Identity:
     if engine == "vLLM":
         version = subject.json_at("/version").get("version")
     return Identity(engine, str(version or ""))
+
+
+def find_profile(subject: Subject, engine: str) -> Profile:
+    """Ask for token IDs in each way that fits the engine, until an answer has some."""
+    if "agentcore_patches" in subject.info:
+        return AGENTCORE
+    own = {"vLLM": [named("vllm")], "SGLang": [AGENTCORE, named("sglang")]}
+    candidates = own.get(engine, [*PROFILES])
+    for profile in (*candidates, named("token-names")):
+        if answer := subject.answer_with_ids(profile):
+            # A gateway may drop the prompt's IDs alone.
+            if engine or profile.prompt_of(answer):
+                return profile
+            return replace(profile, prompt="")
+    return replace(candidates[-1], prompt="", tokens=())

@@ -42,6 +42,8 @@ class Profile:
         prompt: the path of the prompt's IDs in an answer; empty if it never has them.
         tokens: paths of the IDs in a choice.
         streams: False if streams have no IDs.
+        has_stop_tokens: True if `stop_token_ids` end an answer.
+        scores: the path at which a prompt of IDs gets its logprobs; empty if none is known.
     """
 
     name: str
@@ -50,6 +52,19 @@ class Profile:
     prompt: str = PROMPT
     tokens: tuple[str, ...] = ("token_ids",)
     streams: bool = True
+    has_stop_tokens: bool = True
+    scores: str = "/generate"
+
+    @property
+    def modes(self) -> dict[str, bool]:
+        """The modes in which answers have IDs, with the value of `stream`."""
+        whole = {"non-streaming": False}
+        return {**whole, "streaming": True} if self.streams else whole
+
+    @property
+    def neutral(self) -> Json:
+        """Sampling parameters that a model's folder may set otherwise."""
+        return {"top_k": -1, "repetition_penalty": 1.0} if self.scores else {}
 
     def fields(self, *, stream: bool) -> Json:
         """The fields of a request that ask for IDs."""
@@ -69,7 +84,16 @@ AGENTCORE = Profile("agentcore")
 
 PROFILES = (
     AGENTCORE,
-    Profile("vllm", {"return_token_ids": True}),
+    Profile(
+        "vllm",
+        {
+            "return_token_ids": True,
+            "return_tokens_as_token_ids": True,
+            # Its /detokenize keeps special tokens, so the text must, too.
+            "skip_special_tokens": False,
+        },
+        scores="/v1/completions",
+    ),
     Profile(
         "sglang",
         ask_whole={
@@ -86,9 +110,15 @@ PROFILES = (
         {"logprobs": True, "return_tokens_as_token_ids": True},
         prompt="",
         tokens=("logprobs.content.token",),
+        has_stop_tokens=False,
+        scores="",
     ),
 )
 """All profiles. A server that nobody named is asked by each in this order."""
+
+
+def named(name: str) -> Profile:
+    return next(profile for profile in PROFILES if profile.name == name)
 
 
 def at(value: Any, path: str) -> Any:
