@@ -134,8 +134,11 @@ CHECKS_INTRODUCTION = """\
 
 `agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
 and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
-where it samples several choices. `--check NAME` runs only one check. A check of an extra
-that is not installed is skipped.
+where it samples. `--check NAME` runs only one check. A check of an extra that is not
+installed is skipped.
+
+The checks judge the [rules of a token-exact server](token-exact.md). On a server without
+agentcore-patch, only the checks with a rule are run, and the verdict is on the rules.
 """
 
 CHECKS_END = """\
@@ -172,8 +175,10 @@ def checks_page() -> str:
     rows = []
     for check in map(checks.get, checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
-        rows.append((f"`{check.name}`", f"**{summary}** {' '.join(text.split())}"))
-    table = _table(("check", "what it proves"), rows)
+        numbers = ", ".join(map(str, check.rules))
+        proof = f"**{summary}** {' '.join(text.split())}"
+        rows.append((f"`{check.name}`", numbers, proof))
+    table = _table(("check", "rules", "what it proves"), rows)
     return _joined(CHECKS_INTRODUCTION, table, CHECKS_END)
 
 

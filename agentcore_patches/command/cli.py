@@ -39,21 +39,30 @@ if TYPE_CHECKING:
     from agentcore_patches.command.result_output import ResultOutput
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; catches every error."""
+def main(
+    args: Sequence[str] | None = None,
+    *,
+    group: click.Group | None = None,
+    program: str = PROGRAM,
+) -> int:
+    """Run the command and return its exit code; catches every error.
+
+    `group` has the commands of another `program`.
+    """
+    group = group or commands
     # Garbage collection of every tree at exit would take a fifth of `apply`'s time.
     atexit.register(gc.freeze)
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     asked = Asked()
     try:
-        code = commands.main(args, prog_name=PROGRAM, standalone_mode=False, obj=asked)
+        code = group.main(args, prog_name=program, standalone_mode=False, obj=asked)
         return code if isinstance(code, int) else 0
     except SystemExit:
         raise
     except BaseException as error:
         from agentcore_patches.shell.exit_codes import DEBUG, failure_of
 
-        failure = failure_of(error, _typed(args))
+        failure = failure_of(error, _typed(args, group, program))
         if failure.kind == "bug" and os.environ.get(DEBUG):
             raise
         failure = replace(
@@ -70,10 +79,10 @@ def main(args: Sequence[str] | None = None) -> int:
         return failure.exit_code
 
 
-def _typed(args: Sequence[str]) -> str:
+def _typed(args: Sequence[str], group: click.Group, program: str) -> str:
     """Return the command that was typed, without its options."""
-    name = next((name for name in args if name in commands.commands), None)
-    return PROGRAM if name is None else f"{PROGRAM} {name}"
+    name = next((name for name in args if name in group.commands), None)
+    return program if name is None else f"{program} {name}"
 
 
 def _wants_json(args: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify import checks, parsers
 from agentcore_verify.results import Report
 from agentcore_verify.server import Server
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import NO_IDS, Subject
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.documents import mismatches
 from tests.helpers.servers import Trees, arguments_of
@@ -177,15 +177,20 @@ def test_a_parser_that_sglang_lacks_is_not_detected(
 
 
 @pytest.mark.parametrize("mode", ["default"], indirect=True)
-def test_a_running_server_that_is_not_patched_is_not_checked(
-    verify: Callable[..., Ran], vanilla: Server
+def test_a_running_server_that_is_not_patched_is_judged_by_the_rules(
+    verify: Callable[..., Ran], vanilla: Server, release: str
 ) -> None:
     with Proxy(vanilla.base_url, api_key="secret") as proxy:
         url = f"{proxy.url}/v1"
         ran = verify("--base-url", url, "--api-key", "secret", launches=False)
-    assert ran.code == 1
-    assert "passed" not in ran.outcomes.values()
-    assert ran.out.count("\n") == 1
-    assert "is not patched: its answers have no token IDs" in ran.out
-    assert "`agentcore-patch apply`" in ran.out
+    verdicts = {rule["number"]: rule["verdict"] for rule in ran.report["rules"]}
+    assert ran.report["by_rules"] and ran.report["profile"] == "sglang"
+    assert "fail" not in verdicts.values(), ran.out
+    # From 0.5.13 on, answers have IDs on request, streams of chat have none.
+    has_ids = is_between(release, "0.5.13", "")
+    assert verdicts[1] == ("pass" if has_ids else "unsupported")
+    assert verdicts[5] == "unsupported" and verdicts[15] == "pass"
+    assert (NO_IDS in " ".join(ran.out.split())) is not has_ids
+    assert ran.code == 0 and "patched" not in ran.out
+    assert "`agentcore-patch" not in ran.out
     assert "secret" not in json.dumps(ran.report) + ran.out + ran.err

@@ -13,6 +13,7 @@ import pytest
 
 from agentcore_verify import checks
 from agentcore_verify.client import Json
+from agentcore_verify.contract import LEVELS, RULES, Ledger
 from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
@@ -59,9 +60,18 @@ def test_a_planted_defect_is_found_and_named(
     subject = correct  # For defects that leave non-streaming responses unchanged.
     if not isinstance(proxy.defect, ChatStream):
         subject = Subject(proxy.url, python=sglang_python, launched=True)
+    subject.ledger = Ledger()
+    subject.expect_logprobs = "raw" if planted.check == "logprob-mode" else None
     result = checks.get(planted.check).run(subject)
     assert result.outcome is planted.outcome, result
     assert planted.word in result.message
+    if planted.rule:
+        broken = {
+            rule.number
+            for rule in subject.ledger.results(LEVELS)
+            if rule.outcome is Outcome.FAILED
+        }
+        assert planted.rule in broken
     if "differ from those" in planted.word:
         assert result.difference is not None
         assert any(not row.same for row in result.difference.rows)
@@ -107,6 +117,11 @@ def test_vllm_fields_that_a_router_hides_are_reported(
     result = checks.get("vllm-api").run(Subject(proxy.url, python=sglang_python))
     assert result.outcome is Outcome.PASSED, result
     assert result.message.endswith("A router hides /is_paused, /sleep"), result
+
+
+def test_every_rule_has_a_defect_that_breaks_it() -> None:
+    broken = {planted.rule for planted in PLANTED} - {0}
+    assert broken == {rule.number for rule in RULES}
 
 
 def test_every_check_has_a_defect_that_it_finds() -> None:

@@ -17,12 +17,22 @@ from typing import Any
 
 import pytest
 import requests
+from rich.console import Console
 
+from agentcore_verify import checks
+from agentcore_verify.contract import LEVELS
+from agentcore_verify.profiles import named
+from agentcore_verify.progress import Progress
+from agentcore_verify.results import Outcome
+from agentcore_verify.runner import Options, run
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server, free_port
+from agentcore_verify.subject import Subject
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
 from tests.helpers.servers import Launch, Trees
 from tests.helpers.waiting import wait_until
+from tests.live.defects.planting import ChatWhole
+from tests.live.proxy import Proxy
 
 needs_vllm = pytest.mark.vllm
 
@@ -577,3 +587,40 @@ def test_the_server_says_which_logprobs_it_returns(
     info = requests.get(f"{sglang.base_url}/server_info", timeout=60).json()
     assert info["agentcore_patches"]["logprobs"] == logprobs_mode
     assert f"({logprobs_mode} logprobs)" in sglang.log.read_text()
+
+
+@needs_vllm
+def test_a_real_vllm_is_judged_by_the_rules(vllm: str, logprobs_mode: str) -> None:
+    meaning = {"raw": "raw", "processed": "renormalized"}[logprobs_mode]
+    options = Options(base_url=vllm, levels=LEVELS[:-1], expect_logprobs=meaning)
+    report = run(options, Progress(Console(quiet=True)))
+    broken = [rule for rule in report.rules if rule.verdict != "pass"]
+    assert broken == []
+    assert report.exit_code == 0 and report.profile == "vllm"
+    other = run(
+        Options(base_url=vllm, levels=("weights",)), Progress(Console(quiet=True))
+    )
+    assert {rule.number: rule.verdict for rule in other.rules} == dict.fromkeys(
+        (18, 19), "unsupported"
+    )
+    assert other.exit_code == 1
+
+
+@needs_vllm
+@pytest.mark.parametrize(
+    ("check", "broken"), [("non-streaming", {1}), ("re-score", {12})]
+)
+def test_two_swapped_ids_of_a_real_vllm_are_found(
+    vllm: str, check: str, broken: set[int]
+) -> None:
+    class Swapped(ChatWhole):
+        def choice(self, body: Json, choice: Json) -> None:
+            ids = choice["token_ids"]
+            ids[3:5] = ids[3:5][::-1]
+
+    with Proxy(vllm) as proxy:
+        proxy.plant(Swapped())
+        subject = Subject(proxy.url, model=MODEL, profile=named("vllm"))
+        assert checks.get(check).run(subject).outcome is Outcome.FAILED
+    found = subject.ledger.results(LEVELS)
+    assert {one.number for one in found if one.outcome is Outcome.FAILED} == broken

@@ -193,7 +193,7 @@ def test_names_that_cannot_be_encoded_are_shown_escaped(tmp_path: Path) -> None:
         ("docs trou", {"troubleshooting"}),
         ("verify --dev", {"--device"}),
         ("apply --without vllm-api,al", {"vllm-api,all"}),
-        ("verify --check stop,lo", {"stop,logprobs"}),
+        ("verify --check stop,lo", {"stop,logprobs", "stop,logprob-mode"}),
     ],
 )
 def test_the_shell_completes_commands_options_and_names(

@@ -26,7 +26,8 @@ class Model(Subject):
     def get(self, path: str, timeout: float = 30) -> Any:
         assert path == "/model_info"
         return SimpleNamespace(
-            json=lambda: {"has_image_understanding": self.takes_images}
+            status_code=200,
+            json=lambda: {"has_image_understanding": self.takes_images},
         )
 
     def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:

@@ -22,6 +22,7 @@ class Spelled(Subject):
 
     def __init__(self) -> None:
         super().__init__("http://nowhere")
+        self.can_decode = True
 
     def decode_all(
         self, sequences: Sequence[Sequence[int]], *, special: bool = False

@@ -12,7 +12,11 @@ from pytest_httpserver import HTTPServer
 
 from agentcore_patches.command.cli import main
 from agentcore_verify import checks
+from agentcore_verify.identity import Identity, identify
+from agentcore_verify.results import Report
 from agentcore_verify.runner import Options, _Run
+from agentcore_verify.subject import Subject
+from tests.helpers.documents import mismatches
 
 
 def told(**info: Any) -> str:
@@ -33,6 +37,15 @@ def test_a_patched_server_is_reported_with_its_version() -> None:
 STOCK = {"version": "0.5.9"}
 PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["core"]}}
 OLD = {"agentcore_patches": {"version": "0.2.0", "patches": ["token-ids"]}}
+VLLM = {"vllm_config": "dtype=torch.float32"}
+
+
+def answer(**ids: object) -> dict[str, Any]:
+    """Return a chat answer whose choice has these fields."""
+    message = {"role": "assistant", "content": "Hi."}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", **ids}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1}
+    return {"choices": [choice], "prompt_token_ids": None, "usage": usage}
 
 
 def serve(
@@ -41,6 +54,7 @@ def serve(
     """Serve this server info; return the URL. A router lacks /detokenize."""
     anywhere = re.compile(".*")
     server.expect_request("/v1/models").respond_with_json({"data": [{"id": "m"}]})
+    server.expect_request("/version").respond_with_json({"version": "0.32.0"})
     if routes:
         server.expect_request("/detokenize").respond_with_json(answer, status=404)
     server.expect_request(anywhere, method="POST").respond_with_json(answer)
@@ -49,25 +63,17 @@ def serve(
 
 
 @pytest.mark.parametrize(
-    ("info", "answer", "routes", "says"),
-    [
-        (STOCK, {}, False, "is not patched: its answers have no token IDs"),
-        (STOCK, {"prompt_token_ids": [1]}, False, "by an older agentcore-patch. Run"),
-        (OLD, {}, False, "by an older agentcore-patch. Run"),
-        ({}, {}, True, "The router at {url} passes no token IDs on, and hides whether"),
-        ({"frontend": "rust"}, {}, False, "is SGLang's Rust server"),
-    ],
-    ids=["unpatched", "too old", "named patches", "hidden by a router", "in Rust"],
+    ("info", "answer"),
+    [(STOCK, answer(token_ids=[1])), (OLD, answer(token_ids=None))],
+    ids=["unnamed", "named"],
 )
-def test_a_running_server_that_cannot_pass_is_not_checked(
+def test_a_server_with_older_patches_is_not_checked(
     capsys: pytest.CaptureFixture[str],
     httpserver: HTTPServer,
     info: dict[str, Any],
     answer: dict[str, Any],
-    routes: bool,
-    says: str,
 ) -> None:
-    url = serve(httpserver, info, answer, routes=routes)
+    url = serve(httpserver, info, answer, routes=False)
     code = main(["verify", "--base-url", url, "--color", "never"])
     shown = capsys.readouterr()
     asked = [request.path for request, _ in httpserver.log]
@@ -76,10 +82,48 @@ def test_a_running_server_that_cannot_pass_is_not_checked(
 
     assert code == 1
     assert shown.out.startswith("FAILED: The ") and shown.out.count("\n") == 1
-    assert says.format(url=url) in shown.out
+    assert "by an older agentcore-patch. Run" in shown.out
     document = json.loads(capsys.readouterr().out)
     assert document["passed"] is False
     assert [check["name"] for check in document["checks"]] == [*checks.NAMES]
+
+
+@pytest.mark.parametrize(
+    ("info", "routes", "named", "profile"),
+    [
+        (VLLM, False, "vLLM 0.32.0 at ", "vllm"),
+        (STOCK, False, "SGLang 0.5.9 at ", "sglang"),
+        ({"frontend": "rust", **STOCK}, False, "SGLang 0.5.9 at ", "sglang"),
+        ({}, True, "Server at ", "token-names"),
+    ],
+    ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router"],
+)
+def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    info: dict[str, Any],
+    routes: bool,
+    named: str,
+    profile: str,
+) -> None:
+    url = serve(httpserver, info, answer(token_ids=None), routes=routes)
+    options = ["--base-url", url, "--level", "ids,turns", "--color", "never"]
+    code = main(["verify", *options])
+    shown = capsys.readouterr().out
+    assert main(["verify", *options, "--json"]) == code == 1
+
+    assert shown.startswith(f"{named}{url}\n")
+    assert "No answer has token IDs" in shown
+    if "frontend" not in info:
+        assert "patch" not in shown
+    assert re.search(r"turns +not offered\n", shown)
+    document = json.loads(capsys.readouterr().out)
+    assert mismatches(document, Report) == []
+    assert document["contract"] == 1 and document["profile"] == profile
+    assert document["required"] == ["ids", "turns"]
+    assert {rule["number"] for rule in document["rules"]} == {*range(1, 11), 17}
+    verdicts = {rule["verdict"] for rule in document["rules"]}
+    assert verdicts <= {"unsupported", "not exercised"}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -87,7 +131,7 @@ def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, strict: bool
 ) -> None:
     options = ["--json", "--check", "vllm-api"]
-    url = serve(httpserver, PATCHED, {}, routes=False)
+    url = serve(httpserver, PATCHED, answer(), routes=False)
     code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
 
     document = json.loads(capsys.readouterr().out)
@@ -96,3 +140,13 @@ def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     assert check["message"] == "The extra vllm-api is not installed."
     assert (code, document["patches"]) == (1, ["core"])
     assert document["versions"]["patched_by"] == "0.2.0"
+
+
+def test_an_error_in_json_says_nothing_of_a_server(httpserver: HTTPServer) -> None:
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    missing = {"detail": "Not Found", "version": "9"}
+    httpserver.expect_request("/v1/models").respond_with_json(models)
+    httpserver.expect_request(re.compile(".*")).respond_with_json(missing, status=404)
+    subject = Subject(httpserver.url_for("").removesuffix("/"))
+    assert subject.info == {}
+    assert identify(subject) == Identity("vLLM", "")

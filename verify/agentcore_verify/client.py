@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import requests
 
+from .audit.readers import fields
+from .audit.turns import Call
+from .profiles import AGENTCORE, REASONING, Profile, first_at
+
 Json = dict[str, Any]
+
+ToolCall = Call
 
 OnEvent = Callable[[Json], None]
 """Called with each event of a stream as soon as it arrives."""
@@ -37,15 +43,6 @@ class HttpError(ClientError):
 
 class BrokenAnswer(ClientError):
     """A stream that was cut off, or a response or an event that cannot be read."""
-
-
-@dataclass(frozen=True)
-class ToolCall:
-    """One tool call; `arguments` is JSON text, as the model wrote it."""
-
-    name: str
-    arguments: str
-    id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +125,14 @@ def ask(
     *,
     api_key: str | None = None,
     on_event: OnEvent | None = None,
+    profile: Profile = AGENTCORE,
     **body: Any,
 ) -> Answer:
     """Return the answer to a chat request, streamed or not; raise any ClientError."""
     if body.get("stream"):
         events = chat_stream(base_url, api_key=api_key, **body)
-        return read_events(_observed(events, on_event) if on_event else events)
-    return read_response(chat(base_url, api_key=api_key, **body))
+        return read_events(_observed(events, on_event) if on_event else events, profile)
+    return read_response(chat(base_url, api_key=api_key, **body), profile)
 
 
 def generate(base_url: str, *, api_key: str | None = None, **body: Any) -> Any:
@@ -212,17 +210,17 @@ def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]
         raise BrokenAnswer("The stream ended in the middle of an event.")
 
 
-def read_response(response: Json) -> Answer:
+def read_response(response: Json, profile: Profile = AGENTCORE) -> Answer:
     """Convert a non-streaming response, or raise BrokenAnswer."""
-    answer = _assemble([response], "message")
+    answer = _assemble([response], "message", profile)
     if not answer.completions:
         _malformed(response)
     return answer
 
 
-def read_events(events: Iterable[Json]) -> Answer:
+def read_events(events: Iterable[Json], profile: Profile = AGENTCORE) -> Answer:
     """Convert a stream's events; raise BrokenAnswer if it breaks off without an error."""
-    answer = _assemble(events, "delta")
+    answer = _assemble(events, "delta", profile)
     if not answer.errors:
         if not answer.completions:
             raise BrokenAnswer("The stream ended before its first chunk.")
@@ -234,7 +232,7 @@ def read_events(events: Iterable[Json]) -> Answer:
     return answer
 
 
-def _assemble(events: Iterable[Json], body: str) -> Answer:
+def _assemble(events: Iterable[Json], body: str, profile: Profile) -> Answer:
     received: list[Json] = []
     pieces: dict[int, list[Piece]] = {}
     prompts: dict[int, tuple[int, ...]] = {}
@@ -246,19 +244,21 @@ def _assemble(events: Iterable[Json], body: str) -> Answer:
             errors.append(event)
             continue
         try:
-            if (prompt := event.get("prompt_token_ids")) is not None:
-                prompts[position] = tuple(prompt)
+            if (prompt := profile.prompt_of(event)) is not None:
+                prompts[position] = prompt
             usage = event.get("usage") or usage
             for choice in event["choices"]:
-                piece = _piece(position, choice, choice[body])
+                piece = _piece(position, choice, choice[body], profile)
                 pieces.setdefault(choice["index"], []).append(piece)
         except (AttributeError, KeyError, TypeError):
             _malformed(event)
+    try:
+        completions = [_completion(index, pieces[index]) for index in sorted(pieces)]
+    except fields.BadRecord as error:
+        raise BrokenAnswer(f"The answer {error}.") from error
     return Answer(
         events=tuple(received),
-        completions=tuple(
-            _completion(index, pieces[index]) for index in sorted(pieces)
-        ),
+        completions=tuple(completions),
         prompt_token_ids=next(iter(prompts.values()), None),
         prompt_positions=tuple(prompts),
         usage=usage,
@@ -266,15 +266,14 @@ def _assemble(events: Iterable[Json], body: str) -> Answer:
     )
 
 
-def _piece(position: int, choice: Json, body: Json) -> Piece:
-    token_ids = choice.get("token_ids")
+def _piece(position: int, choice: Json, body: Json, profile: Profile) -> Piece:
     logprobs = choice.get("logprobs")
     return Piece(
         position=position,
-        token_ids=None if token_ids is None else tuple(token_ids),
+        token_ids=profile.tokens_of(choice),
         logprobs=None if logprobs is None else tuple(logprobs["content"] or ()),
         content=body.get("content") or "",
-        reasoning_content=body.get("reasoning_content") or "",
+        reasoning_content=first_at(body, REASONING) or "",
         tool_calls=tuple(body.get("tool_calls") or ()),
         finish_reason=choice.get("finish_reason"),
         raw=choice,
@@ -298,29 +297,10 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
 
 
 def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
-    """Return the tool calls of a message or of a stream, joined by their index.
-
-    Some of SGLang's parsers give two calls the same index, but each its own ID.
-    """
-    calls: list[ToolCall] = []
-    latest: dict[int, int] = {}
-    for piece in pieces:
-        for position, delta in enumerate(piece.tool_calls):
-            index = delta.get("index")
-            index = position if index is None else index
-            id_ = delta.get("id")
-            at = latest.get(index)
-            is_other = at is not None and id_ and calls[at].id not in (None, id_)
-            if at is None or is_other or "message" in piece.raw:
-                at = latest[index] = len(calls)
-                calls.append(ToolCall("", ""))
-            function: Mapping[str, Any] = delta.get("function") or {}
-            calls[at] = ToolCall(
-                name=calls[at].name + (function.get("name") or ""),
-                arguments=calls[at].arguments + (function.get("arguments") or ""),
-                id=calls[at].id or id_,
-            )
-    return tuple(calls)
+    """Return the tool calls of a message or of a stream."""
+    parts = [part for piece in pieces for part in piece.tool_calls]
+    joined = fields.calls if "message" in pieces[0].raw else fields.streamed_calls
+    return joined(parts, "tool_calls")
 
 
 def _observed(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:

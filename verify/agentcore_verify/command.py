@@ -34,7 +34,8 @@ from agentcore_patches.shell.terminal import (
 )
 from agentcore_patches.shell.text_output import TextOutput
 
-from . import checks, runner
+from . import checks, contract, runner
+from .checks import logprob_mode
 from .github_report import render_annotations
 from .json_report import render_json
 from .junit_report import render_junit
@@ -43,11 +44,13 @@ from .options import (
     PYTHON,
     SGLANG_DIR,
     STARTUP_TIMEOUT,
+    PathOption,
     SGLangCommand,
     assert_writable,
     file_option,
     write_file,
 )
+from .profiles import PROFILES
 from .progress import progress_on
 from .report import print_drawn, render_svg, render_table, stream_console
 from .results import Report
@@ -74,6 +77,34 @@ _LOG_WIDTH = 120
     "skipped.",
 )
 @click.option("--api-key", metavar="KEY", help="The API key of that server.")
+@click.option(
+    "--profile",
+    type=click.Choice([profile.name for profile in PROFILES]),
+    metavar="NAME",
+    help="How to ask that server for token IDs: agentcore, vllm, sglang or token-names. "
+    "Default: found by asking.",
+)
+@click.option(
+    "--tokenizer",
+    type=PathOption(),
+    metavar="PATH",
+    help="The model's tokenizer.json, or its folder, if that server has no /detokenize. "
+    "Needs `pip install 'agentcore-patches[audit]'`.",
+)
+@names_option(
+    "--level",
+    "levels",
+    known=lambda: contract.LEVELS,
+    help="Judge only these levels of the contract, and require each: ids, logprobs, "
+    "token-in, turns, weights.",
+)
+@click.option(
+    "--expect-logprobs",
+    type=click.Choice(logprob_mode.MEANINGS),
+    metavar="MEANING",
+    help="What logprobs must mean: raw, scaled or renormalized. Default: it is only "
+    "reported.",
+)
 @PYTHON
 @SGLANG_DIR
 @DEVICE
@@ -130,11 +161,14 @@ def verify(
     svg: Path | None,
     **options: Any,
 ) -> int:
-    """Check on a real server that a patched SGLang gives exact token IDs and logprobs.
+    """Check on a real server that it gives exact token IDs and logprobs.
 
-    Launches SGLang on a free port of 127.0.0.1, sends it the kinds of requests that RL
-    trainers send, compares the token IDs and logprobs of the answers, and stops the
-    server. Everything after -- is passed to sglang.launch_server.
+    Launches a patched SGLang on a free port of 127.0.0.1, sends it the kinds of requests
+    that RL trainers send, compares the token IDs and logprobs of the answers, and stops
+    the server. Everything after -- is passed to sglang.launch_server.
+
+    A server at --base-url may be any: vLLM, stock SGLang and gateways are judged by the
+    numbered rules of a token-exact server, in levels (`agentcore-patch docs token-exact`).
 
     A check is `not exercised` if the model did not do what the check is about, for
     example called no tool. It is `inconclusive` if the engine is not deterministic, so
@@ -156,9 +190,9 @@ def verify(
 
     \b
     Exit codes:
-      0  at least one check passed, and none failed or was inconclusive
-      1  a check failed or was inconclusive, or no check passed; or SGLang is not
-         patched, and then no server is started
+      0  a check or a rule passed, none failed or was inconclusive, and each level
+         that --level names holds
+      1  otherwise; or SGLang is not patched, and then no server is started
       2  usage
       3  SGLang was not found, or its version is not supported
       5  a file could not be read or written
@@ -175,6 +209,7 @@ def verify(
     if options["sglang_dir"]:
         asked.target.pop("--python", None)
     refuse_unknown(names, checks.NAMES, "check", "checks")
+    refuse_unknown(options["levels"], contract.LEVELS, "level", "levels")
     if list_checks:
         _list_checks(as_json=as_json)
         return 0
@@ -226,6 +261,10 @@ def _refuse_conflicting(options: runner.Options) -> None:
     if options.base_url is None:
         if options.model is None:
             raise click.UsageError("Give --model, or --base-url of a running server.")
+        if options.profile or options.tokenizer:
+            raise UsageError(
+                "--profile and --tokenizer are for a server that --base-url names."
+            )
         return
     if not options.base_url.startswith(("http://", "https://")):
         raise click.UsageError(

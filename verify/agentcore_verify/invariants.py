@@ -11,8 +11,9 @@ from agentcore_patches.patches import registry
 
 from .client import Completion, Json, Piece
 from .differences import first_difference, text_difference
-from .results import Failed
-from .subject import Exchange, Subject
+from .profiles import STOPS, first_at
+from .results import Failed, Skipped
+from .subject import NO_STREAMS, Exchange, Subject
 
 NEW_FIELDS = registry.response_fields()
 """The fields that patches add to answers."""
@@ -31,27 +32,22 @@ def assert_whole(subject: Subject, reply: Exchange) -> None:
     not compared.
     """
     assert_no_error(reply)
-    _assert_prompt(subject, reply)
-    choices = [completion.index for completion in reply.completions]
-    if choices != list(range(reply.body.get("n", 1))):
-        raise Failed(
-            f"{reply.where}: the answer has choices {choices}, but n is "
-            f"{reply.body.get('n', 1)}."
-        )
+    with subject.rule(3):
+        _assert_prompt(subject, reply)
+    with subject.rule(6):
+        _assert_choices(reply)
     for completion in reply.completions:
-        where = f"{reply.where}: token_ids of choice {completion.index}"
-        _assert_are_ids(where, reply.ids(completion.index))
-        _assert_stop_token(reply, completion)
-        if subject.can_decode:
-            # A parser may have split the text.
-            parsed = reply.body.get("separate_reasoning", True)
-            if parsed or reply.body.get("tools"):
-                _assert_covers_parsed(subject, reply, completion)
-            else:
-                _assert_decodes(subject, reply, completion)
+        with subject.rule(1):
+            where = f"{reply.where}: token_ids of choice {completion.index}"
+            _assert_are_ids(where, reply.ids(completion.index))
+            _assert_stop_token(reply, completion)
+            _assert_text(subject, reply, completion)
         if reply.body.get("logprobs"):
-            assert_logprobs_aligned(reply, completion)
-    _assert_counts(reply)
+            with subject.rule(11):
+                assert_logprobs_aligned(reply, completion)
+    with subject.rule(2):
+        n_ids = sum(len(one.token_ids or ()) for one in reply.completions)
+        _assert_count(reply, "token_ids", n_ids, "completion_tokens")
 
 
 def assert_prefix(subject: Subject, question: str, reply: Exchange) -> None:
@@ -75,11 +71,17 @@ def assert_prefix(subject: Subject, question: str, reply: Exchange) -> None:
 
 def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
-    if one.prompt_ids != other.prompt_ids:
+    with subject.rule(4):
+        _assert_same(subject, one, other)
+
+
+def _assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
+    left, right = one.answer.prompt_token_ids, other.answer.prompt_token_ids
+    if left != right:
         raise Failed(
             f"{other.where}: prompt_token_ids differ from those of {one.where}.",
             difference=subject.id_difference(
-                one.where, one.prompt_ids, other.where, other.prompt_ids
+                one.where, left or (), other.where, right or ()
             ),
         )
     choices = [completion.index for completion in one.completions]
@@ -106,13 +108,43 @@ def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
 def both_modes(
     subject: Subject, question: str, **more: Any
 ) -> tuple[Exchange, Exchange]:
-    """Return the answers in both modes; raise Failed unless they are whole and equal."""
+    """Return the answers in both modes; raise Failed unless they are whole and equal.
+
+    Where streams have no IDs, the non-streaming answer is both.
+    """
     whole = subject.reference(question, **more)
     assert_whole(subject, whole)
+    if not subject.profile.streams:
+        for number in (4, 5):
+            with subject.rule(number):
+                raise Skipped(NO_STREAMS)
+        return whole, whole
     streamed = subject.stream(question, logprobs=True, top_logprobs=2, **more)
     assert_same(subject, whole, streamed)
     assert_whole(subject, streamed)
     return whole, streamed
+
+
+def _assert_choices(reply: Exchange) -> None:
+    choices = [completion.index for completion in reply.completions]
+    if choices != list(range(reply.body.get("n", 1))):
+        raise Failed(
+            f"{reply.where}: the answer has choices {choices}, but n is "
+            f"{reply.body.get('n', 1)}."
+        )
+
+
+def _assert_text(subject: Subject, reply: Exchange, completion: Completion) -> None:
+    if not subject.can_decode:
+        raise Skipped("Nothing here decodes token IDs, so texts are not compared.")
+    # A parser may have split the text.
+    parsed = completion.reasoning_content or reply.body.get(
+        "separate_reasoning", subject.is_patched
+    )
+    if parsed or reply.body.get("tools"):
+        _assert_covers_parsed(subject, reply, completion)
+    else:
+        _assert_decodes(subject, reply, completion)
 
 
 def finish(completion: Completion) -> str | None:
@@ -191,7 +223,11 @@ def _keys_in(value: object) -> set[str]:
 
 def _assert_prompt(subject: Subject, reply: Exchange) -> None:
     ids = reply.prompt_ids
-    if reply.answer.prompt_positions != (0,):
+    if not subject.is_patched:
+        found = set(map(subject.profile.prompt_of, reply.answer.events)) - {None}
+        if len(found) > 1:
+            raise Failed(f"{reply.where}: the prompt's IDs differ between chunks.")
+    elif reply.answer.prompt_positions != (0,):
         places = ", ".join(map(str, reply.answer.prompt_positions[:5]))
         raise Failed(
             f"{reply.where}: prompt_token_ids are on chunk {places} (counted from 0), "
@@ -200,16 +236,16 @@ def _assert_prompt(subject: Subject, reply: Exchange) -> None:
     _assert_are_ids(f"{reply.where}: prompt_token_ids", ids)
     if "input_ids" in reply.body:
         assert_input_ids(subject, reply)
-        return
-    if not subject.can_decode:
-        return
-    asked = reply.body["messages"][-1]["content"]
-    prompt = subject.decode(ids, special=True)
-    if comparable_text(asked) not in comparable_text(prompt):
-        raise Failed(
-            f"{reply.where}: prompt_token_ids do not decode to the prompt: the question "
-            f"{asked!r} is not in {prompt[-200:]!r}."
-        )
+    elif subject.can_decode:
+        asked = reply.body["messages"][-1]["content"]
+        prompt = subject.decode(ids, special=True)
+        if comparable_text(asked) not in comparable_text(prompt):
+            raise Failed(
+                f"{reply.where}: prompt_token_ids do not decode to the prompt: the "
+                f"question {asked!r} is not in {prompt[-200:]!r}."
+            )
+    if reply.answer.usage:
+        _assert_count(reply, "prompt_token_ids", len(ids), "prompt_tokens")
 
 
 def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
@@ -220,12 +256,13 @@ def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
 
 def _assert_decodes(subject: Subject, reply: Exchange, completion: Completion) -> None:
     ids = completion.token_ids or ()
-    if type(completion.raw.get("matched_stop")) is int:
-        ids = ids[:-1]  # The stop token has no text.
+    if _ends_with_stop_token(subject, completion):
+        ids = ids[:-1]  # It has no text.
     for special in (False, True):  # Some models' text has special tokens in it.
         if _is_text_of(completion, reply, subject.decode(ids, special=special)):
             if reply.streamed:
-                _assert_no_text_ahead(subject, reply, completion, special=special)
+                with subject.rule(5):
+                    _assert_no_text_ahead(subject, reply, completion, special=special)
             return
     decoded = subject.decode(ids)
     if not _is_wrong_in_vanilla(subject, reply, completion, decoded):
@@ -236,9 +273,17 @@ def _assert_decodes(subject: Subject, reply: Exchange, completion: Completion) -
         )
 
 
+def _ends_with_stop_token(subject: Subject, completion: Completion) -> bool:
+    stop = first_at(completion.raw, STOPS)
+    if subject.is_patched or stop is not None:
+        return type(stop) is int
+    # vLLM does not name EOS.
+    return completion.finish_reason in ("stop", "tool_calls")
+
+
 def _is_text_of(completion: Completion, reply: Exchange, decoded: str) -> bool:
     decoded, content = comparable_text(decoded), comparable_text(completion.content)
-    stop = completion.raw.get("matched_stop")
+    stop = first_at(completion.raw, STOPS)
     if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
         return decoded == content
     # The IDs include the stop string, the text does not.
@@ -253,7 +298,7 @@ def _is_wrong_in_vanilla(
 
     SGLang repeats Chinese characters with --stream-interval.
     """
-    if not reply.streamed:
+    if not (reply.streamed and subject.is_patched):
         return False
     if reply.body["temperature"]:
         # Another answer would have another text.
@@ -299,7 +344,8 @@ def _assert_covers_parsed(
     text = "".join(map(_text_of, completion.pieces))
     # A parser may add text; then the text of a chunk does not show its IDs.
     if reply.streamed and is_in_order(_words(text), _words(decoded)):
-        _assert_no_text_ahead(subject, reply, completion, parsed=True)
+        with subject.rule(5):
+            _assert_no_text_ahead(subject, reply, completion, parsed=True)
 
 
 def _assert_no_text_ahead(
@@ -355,7 +401,7 @@ def _words(text: str) -> str:
 
 
 def _assert_stop_token(reply: Exchange, completion: Completion) -> None:
-    stop = completion.raw.get("matched_stop")
+    stop = first_at(completion.raw, STOPS)
     ids = completion.token_ids or ()
     if type(stop) is int and (not ids or ids[-1] != stop):
         raise Failed(
@@ -364,18 +410,12 @@ def _assert_stop_token(reply: Exchange, completion: Completion) -> None:
         )
 
 
-def _assert_counts(reply: Exchange) -> None:
+def _assert_count(reply: Exchange, what: str, n_ids: int, key: str) -> None:
     usage = reply.answer.usage
     if usage is None:
-        return
-    n_prompt = len(reply.prompt_ids)
-    n_generated = sum(len(one.token_ids or ()) for one in reply.completions)
-    for what, n_ids, count in (
-        ("prompt_token_ids", n_prompt, usage["prompt_tokens"]),
-        ("token_ids", n_generated, usage["completion_tokens"]),
-    ):
-        if n_ids != count:
-            raise Failed(
-                f"{reply.where}: the answer has {n_ids} {what}, but usage counts "
-                f"{count} tokens."
-            )
+        raise Skipped(f"{reply.where}: the answer has no usage.")
+    if n_ids != usage[key]:
+        raise Failed(
+            f"{reply.where}: the answer has {n_ids} {what}, but usage counts "
+            f"{usage[key]} tokens."
+        )

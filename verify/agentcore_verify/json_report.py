@@ -19,6 +19,7 @@ def render_json(report: Report) -> str:
         else failure_of(ServerError(report.error, report.hint))
     )
     document = {
+        "contract": report.contract,
         "passed": report.passed,
         "exit_code": report.exit_code,
         "time": report.time,
@@ -35,5 +36,10 @@ def render_json(report: Report) -> str:
         "error": error,
         "notes": report.notes,
         "checks": report.results,
+        "profile": report.profile,
+        "levels": report.levels,
+        "required": report.required,
+        "by_rules": report.by_rules,
+        "rules": report.rules,
     }
     return json.dumps(as_json(document), indent=2)

@@ -15,7 +15,7 @@ def render_junit(report: Report) -> str:
     checks that did not pass are `skipped`; a server that did not start or died is an
     `error` of an additional test case `server`.
     """
-    cases = [_case(report, result) for result in report.results]
+    cases = [_case(report, result) for result in report.shown()]
     if report.error is not None:
         cases.insert(0, _server_case(report.error))
     counts = {

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agentcore_patches.shell.terminal import Color, in_lines, print_text
 
-from .results import Difference, Outcome, Report, Result
+from .results import VERDICTS, Difference, Outcome, Report, Result
 
 TITLE = "agentcore-patch verify"
 
@@ -139,9 +139,11 @@ def _contents(report: Report, width: int, *, verbose: bool = False) -> Renderabl
     if report.unpatched:
         return wrapped(f"FAILED: {report.unpatched}", width)
     parts: list[RenderableType] = [_heading(report, width)]
-    if report.results:
+    if report.shown():
         parts.append(_table(report, width))
     parts += _details(report, width, verbose=verbose)
+    if report.by_rules and report.levels:
+        parts.append(_levels(report))
     if report.notes:
         parts.append(wrapped("\n".join(report.notes), width))
     parts.append(_verdict(report, width))
@@ -165,23 +167,23 @@ def _heading(report: Report, width: int) -> Text:
 
 def _table(report: Report, width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("CHECK", no_wrap=True)
-    table.add_column("OUTCOME", no_wrap=True)
-    table.add_column("TIME", no_wrap=True, justify="right")
-    table.add_column("SEEN", no_wrap=True, ratio=1)
+    heads = ("RULE", "VERDICT") if report.by_rules else ("CHECK", "OUTCOME", "TIME")
     rows = [
-        (result.name, _outcome(report, result), f"{result.seconds:.1f} s")
-        for result in report.results
+        (result.name, _outcome(report, result), f"{result.seconds:.1f} s")[: len(heads)]
+        for result in report.shown()
     ]
-    columns = zip(("CHECK", "OUTCOME", "TIME"), *rows, strict=True)
+    for head in heads:
+        justify: Literal["left", "right"] = "right" if head == "TIME" else "left"
+        table.add_column(head, no_wrap=True, justify=justify)
+    table.add_column("SEEN", no_wrap=not report.by_rules, ratio=1)
+    columns = zip(heads, *rows, strict=True)
     left = width - sum(2 + max(map(len, column)) for column in columns)
-    for result, (name, outcome, seconds) in zip(report.results, rows, strict=True):
-        table.add_row(
-            name,
-            Text(outcome, _STYLES[result.outcome]),
-            seconds,
-            _one_line(result.message, left),
-        )
+    for result, (name, outcome, *seconds) in zip(report.shown(), rows, strict=True):
+        seen = result.message
+        if not report.by_rules:
+            seen = _one_line(seen, left)
+        shown = Text(outcome, _STYLES[result.outcome])
+        table.add_row(name, shown, *seconds, wrapped(seen, left))
     return table
 
 
@@ -193,13 +195,15 @@ def _one_line(message: str, width: int) -> str:
 
 def _outcome(report: Report, result: Result) -> str:
     name = result.outcome.value
+    if report.by_rules:
+        name = VERDICTS.get(result.outcome, name)
     return name.upper() if report.is_failure(result) else name
 
 
 def _details(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableType]:
     """The details of each result that needs them; equal messages are shown once."""
     by_message: dict[str, list[Result]] = {}
-    for result in report.results:
+    for result in report.shown():
         if verbose or report.is_failure(result) or result.advice:
             by_message.setdefault(result.message, []).append(result)
     for result, *others in by_message.values():
@@ -218,6 +222,25 @@ def _detail(result: Result, title: str, width: int) -> RenderableType:
     if result.advice:
         parts.append(wrapped(result.advice, width))
     return Group(*parts)
+
+
+def _levels(report: Report) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("LEVEL", no_wrap=True)
+    table.add_column("VERDICT", no_wrap=True)
+    for level in report.levels:
+        verdict = level.verdict
+        unsupported = [
+            str(rule.number)
+            for rule in report.rules
+            if rule.level == level.level and rule.outcome is Outcome.SKIPPED
+        ]
+        if level.failed is not None:
+            verdict += f" (rule {level.failed})"
+        elif verdict == "token-exact" and unsupported:
+            verdict += f" (unsupported: {', '.join(unsupported)})"
+        table.add_row(level.level, verdict)
+    return table
 
 
 def _side_by_side(difference: Difference) -> Table:
@@ -241,14 +264,14 @@ def _side_by_side(difference: Difference) -> Table:
 
 
 def _verdict(report: Report, width: int) -> RenderableType:
-    counts = Counter(result.outcome for result in report.results)
+    counts = Counter(result.outcome for result in report.shown())
     summary = ", ".join(
         f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
     )
     startup = (
         "" if report.startup is None else f", {report.startup:.0f} s to start SGLang"
     )
-    timing = f" ({report.seconds:.0f} s{startup})" if report.results else ""
+    timing = f" ({report.seconds:.0f} s{startup})" if report.shown() else ""
     word = "PASSED" if report.passed else "FAILED"
     verdict = f"{word}: {summary or 'no check was run'}{timing}."
     if not (report.passed or report.error or report.failures):

@@ -66,6 +66,49 @@ class Result:
 
 
 @dataclass(frozen=True)
+class RuleResult(Result):
+    """The verdict on one rule of the contract.
+
+    Attributes:
+        number: the number of the rule.
+        level: the level that it belongs to.
+        rule: its sentence.
+        verdict: `pass`, `fail`, `unsupported` if the server cannot be asked, `not
+            exercised`, or `inconclusive` if two identical requests differed.
+    """
+
+    number: int = 0
+    level: str = ""
+    rule: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return VERDICTS.get(self.outcome, self.outcome.value)
+
+
+VERDICTS = {
+    Outcome.PASSED: "pass",
+    Outcome.FAILED: "fail",
+    Outcome.SKIPPED: "unsupported",
+}
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """The verdict on one level of the contract.
+
+    Attributes:
+        level: its name.
+        verdict: `token-exact`, `not token-exact` or `not offered`.
+        failed: the number of the first rule that does not hold; null if there is none.
+    """
+
+    level: str
+    verdict: str
+    failed: int | None
+
+
+@dataclass(frozen=True)
 class Versions:
     """The versions that took part in a run of `verify`.
 
@@ -102,6 +145,13 @@ class Report:
         patches: the core and the extras in place; None if unknown.
         time: the start of the run, in UTC, in ISO 8601 format.
         device: the server's device; None if unknown or if no server ran.
+        contract: the version of the numbered rules.
+        profile: how token IDs were asked for; None if no server ran.
+        rules: the verdicts on the rules that the checks are about.
+        levels: the verdicts on the levels of the rules.
+        required: the levels that must hold.
+        by_rules: True if rules, not checks, decide: SGLang is not patched, or another
+            engine answers.
     """
 
     target: str
@@ -120,6 +170,16 @@ class Report:
     patches: tuple[str, ...] | None = None
     time: str = ""
     device: str | None = None
+    contract: int = 1
+    profile: str | None = None
+    rules: tuple[RuleResult, ...] = ()
+    levels: tuple[LevelResult, ...] = ()
+    required: tuple[str, ...] = ()
+    by_rules: bool = False
+
+    def shown(self) -> tuple[Result, ...]:
+        """The results that decide: those of the checks, or those on the rules."""
+        return self.rules if self.by_rules else self.results
 
     def is_failure(self, result: Result) -> bool:
         """True if this result makes the whole run fail."""
@@ -131,15 +191,17 @@ class Report:
     @property
     def failures(self) -> tuple[Result, ...]:
         """The results that make the whole run fail."""
-        return tuple(filter(self.is_failure, self.results))
+        return tuple(filter(self.is_failure, self.shown()))
 
     @property
     def passed(self) -> bool:
-        """True if at least one check passed and none failed."""
+        """True if one result passed at least, none failed, and required levels hold."""
+        exact = {one.level for one in self.levels if one.verdict == "token-exact"}
         return (
             self.error is None
             and not self.failures
-            and any(result.outcome is Outcome.PASSED for result in self.results)
+            and any(result.outcome is Outcome.PASSED for result in self.shown())
+            and exact.issuperset(self.required)
         )
 
     @property

@@ -20,12 +20,16 @@ from agentcore_patches.results import PatchState, StatusResult
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
-from . import checks, router
+from . import checks, contract, router
+from .audit.tokens import Tokens
+from .decoding import by_tokenizer
+from .identity import find_profile, identify
 from .launching import Device, server_options
+from .profiles import named
 from .progress import Progress
-from .results import Outcome, Report, Result, Versions
+from .results import Outcome, Report, Result, RuleResult, Versions
 from .server import Server, ServerOptions, option_value
-from .subject import Subject
+from .subject import NO_IDS, Subject
 
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
 DEATH_SECONDS = 3.0
@@ -51,6 +55,11 @@ class Options:
         log: file for the server's output; None: a temporary file, which is kept if the
             run fails.
         strict: whether a check that was not exercised counts as failed.
+        profile: how the running server is asked for token IDs; None: found by asking.
+        levels: the levels of the contract to judge, which must all hold; none: all, and
+            those that the server offers must hold.
+        expect_logprobs: what logprobs must mean; None: it is only reported.
+        tokenizer: the model's tokenizer, for a running server without /detokenize.
     """
 
     model: str | None = None
@@ -66,6 +75,10 @@ class Options:
     startup_timeout: float = 600.0
     log: Path | None = None
     strict: bool = False
+    profile: str | None = None
+    levels: tuple[str, ...] = ()
+    expect_logprobs: str | None = None
+    tokenizer: Path | None = None
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -104,6 +117,14 @@ class _Run:
         self.patched_by: str | None = None
         self.device: str | None = None
         self.doing = "before SGLang was started"
+        self.by_rules = False
+        self.subject: Subject | None = None
+        self.levels = options.levels or contract.LEVELS
+        self.numbers = {
+            rule.number for rule in contract.RULES if rule.level in self.levels
+        }
+        if options.levels:
+            self._judge()
 
     def verify_running(self, base_url: str) -> Report:
         url = base_url.rstrip("/").removesuffix("/v1")
@@ -112,17 +133,34 @@ class _Run:
         try:
             served = _served_model(url, self.options.api_key)
             model = self.options.model or served
-            subject = Subject(url, model=model, api_key=self.options.api_key)
-            if version := subject.info.get("version"):
-                self.sglang = str(version)
-                target = f"SGLang {version} at {url}"
+            subject = Subject(
+                url,
+                model=model,
+                api_key=self.options.api_key,
+                expect_logprobs=self.options.expect_logprobs,
+            )
+            if self.options.tokenizer:
+                subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
+            found = identify(subject)
+            target = f"{found} at {url}"
+            if found.engine == "SGLang":
+                self.sglang = found.version or None
             self.device = _text(subject.info.get("device"))
             self._note_patches_of(subject)
-            is_router = router.is_router(subject)
-            if problem := self._first_look(subject, is_router=is_router):
-                return self._unpatched(target, problem, model)
-            skipped = self._look_for_router(subject) if is_router else {}
-            self._run_checks(subject, None, skipped)
+            is_router = subject.is_routed = router.is_router(subject)
+            asked = self.options.profile
+            subject.profile = (
+                named(asked) if asked else find_profile(subject, found.engine)
+            )
+            if subject.is_patched:
+                if problem := self._first_look(subject, is_router=is_router):
+                    return self._unpatched(target, problem, model)
+                skipped = self._look_for_router(subject) if is_router else {}
+                self._run_checks(subject, None, skipped)
+            else:
+                self._note_other_engine(subject)
+                self._judge()
+                self._run_checks(subject, None, {})
         except ServerError as error:
             return self._report(target, error=error)
         return self._report(target, model=model)
@@ -155,24 +193,6 @@ class _Run:
         """Return why checking a running server would be useless, or an empty string."""
         if self.patches is not None:
             return "" if registry.CORE in self.patches else self._too_old(subject)
-        if subject.info.get("frontend") == "rust":
-            return (
-                f"The server at {subject.base_url} is SGLang's Rust server, which does not "
-                "run the patched code. Start it without SGLANG_RUST_SERVER."
-            )
-        traced = subject.gives_token_ids()
-        if is_router and not traced:
-            return (
-                f"The router at {subject.base_url} passes no token IDs on, and hides "
-                "whether its servers are patched. Give the URL of an SGLang server itself "
-                "as --base-url, or run `agentcore-patch status` on its machine."
-            )
-        if not traced:
-            return (
-                f"The server at {subject.base_url} is not patched: its answers have no "
-                "token IDs, and /server_info names no patches. Run `agentcore-patch "
-                "apply` on its machine, and restart it."
-            )
         if subject.info and not is_router:
             return self._too_old(subject)
         self.notes.append(
@@ -189,7 +209,6 @@ class _Run:
 
     def _look_for_router(self, subject: Subject) -> dict[str, Result]:
         """Note what a router drops; return the checks that it makes impossible, by name."""
-        subject.can_decode = False
         self.notes.append(router.NOT_DECODED)
         self.notes += [
             f"The router drops the request field {field.name}: {field.meaning}."
@@ -260,6 +279,7 @@ class _Run:
                 api_key=server.api_key or self.options.api_key,
                 python=server.options.python,
                 launched=True,
+                expect_logprobs=self.options.expect_logprobs,
             )
             self._run_checks(subject, server, skipped={})
         except ServerError as failure:
@@ -294,6 +314,22 @@ class _Run:
             notify=self.progress.message,
         )
 
+    def _judge(self) -> None:
+        """Let the rules decide, and run only the checks that are about one."""
+        self.by_rules = True
+        names = self.options.checks
+        judging = (name for name in names if {*checks.get(name).rules} & self.numbers)
+        self.options = replace(self.options, checks=tuple(judging))
+
+    def _note_other_engine(self, subject: Subject) -> None:
+        subject.sends_bad_ids = "token-in" in self.options.levels
+        if subject.info.get("frontend") == "rust":
+            self.notes.append(
+                "This is SGLang's Rust server, which runs no patched code."
+            )
+        if not subject.profile.tokens:
+            self.notes.append(NO_IDS)
+
     def _run_checks(
         self,
         subject: Subject,
@@ -304,6 +340,7 @@ class _Run:
 
         `skipped` has the results of the checks that cannot be run here, by name.
         """
+        self.subject = subject
         if subject.info.get("skip_tokenizer_init"):
             raise UsageError(
                 "The server runs with --skip-tokenizer-init, but the checks need its "
@@ -368,6 +405,9 @@ class _Run:
         startup: float | None = None,
         error: ServerError | None = None,
     ) -> Report:
+        rules: tuple[RuleResult, ...] = ()
+        if self.subject:
+            rules = self.subject.ledger.results(self.levels)
         return Report(
             target=target,
             model=model or self.options.model or "",
@@ -384,6 +424,13 @@ class _Run:
             patches=self.patches,
             time=self.time,
             device=self.device,
+            profile=self.subject.profile.name if self.subject else None,
+            rules=rules,
+            levels=tuple(contract.level_of(level, rules) for level in self.levels)
+            if rules
+            else (),
+            required=self.options.levels,
+            by_rules=self.by_rules,
         )
 
 

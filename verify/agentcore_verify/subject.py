@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +16,21 @@ from agentcore_patches.errors import ServerError
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import is_between
 
-from . import client, differences
+from . import client, differences, profiles
 from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
+from .contract import Ledger
+from .decoding import Decoder, find_decoder
+from .profiles import AGENTCORE, Profile
 from .results import Difference, Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
 
 MAX_TOKENS = 512
+FEWER_TOKENS = 128
+"""On a server that may have a large model."""
+
+NO_IDS = "No answer has token IDs, whichever way they are asked for."
+
+NO_STREAMS = "The server's streams have no token IDs."
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 """An answer so long that an abort reaches the engine before its end."""
@@ -42,6 +51,7 @@ class Exchange:
     where: str
     body: Json
     answer: Answer
+    profile: Profile = AGENTCORE
 
     @property
     def streamed(self) -> bool:
@@ -53,7 +63,9 @@ class Exchange:
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """The prompt_token_ids; Failed if there are none."""
+        """The prompt_token_ids; Failed if there are none, Skipped if there never are."""
+        if not self.profile.prompt:
+            raise Skipped("Answers have no prompt IDs.")
         if self.answer.prompt_token_ids is None:
             raise Failed(f"{self.where}: the answer has no prompt_token_ids.")
         return self.answer.prompt_token_ids
@@ -81,6 +93,9 @@ class Subject:
         api_key: str | None = None,
         python: Path | None = None,
         launched: bool = False,
+        profile: Profile = AGENTCORE,
+        expect_logprobs: str | None = None,
+        sends_bad_ids: bool = True,
     ) -> None:
         self.base_url = base_url
         self.model = model
@@ -88,8 +103,12 @@ class Subject:
         self.python = python
         self.launched = launched
         """True if this command launched it, with the mirroring sampler."""
-        self.can_decode = True
-        """True if it has /detokenize; routers do not."""
+        self.profile = profile
+        self.expect_logprobs = expect_logprobs
+        self.sends_bad_ids = sends_bad_ids
+        self.ledger = Ledger()
+        self.is_routed = False
+        """True if a router hides endpoints that the server has."""
         self.noise = 0.0
         """The largest logprob difference between two identical requests."""
         self._references: dict[str, Exchange] = {}
@@ -102,10 +121,38 @@ class Subject:
     def json_at(self, path: str) -> Json:
         """Return the JSON object at a path; empty if there is none."""
         try:
-            found = self.get(path).json()
+            response = self.get(path)
+            found = response.json()
         except (requests.RequestException, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        is_told = response.status_code == 200 and isinstance(found, dict)
+        return found if is_told else {}
+
+    def rule(self, number: int) -> AbstractContextManager[None]:
+        """Judge a rule by a part of a check, as `Ledger.rule` does."""
+        return self.ledger.rule(number)
+
+    @property
+    def is_patched(self) -> bool:
+        """True if the server is SGLang with these patches."""
+        return self.profile is AGENTCORE
+
+    @property
+    def is_float32(self) -> bool:
+        vllm = "dtype=torch.float32" in str(self.info.get("vllm_config"))
+        return vllm or self.info.get("dtype") == "float32"
+
+    @cached_property
+    def decoder(self) -> Decoder | None:
+        """How token IDs are decoded; None if nothing can."""
+        found = find_decoder(self.base_url, self.model, self.api_key)
+        if found is None and self.is_patched and not self.is_routed:
+            raise Failed("/detokenize does not decode token IDs.")
+        return found
+
+    @cached_property
+    def can_decode(self) -> bool:
+        return self.decoder is not None
 
     def require_parser(self, option: str) -> None:
         """Raise NotExercised or Skipped if the server lacks the parser of `option`."""
@@ -139,12 +186,13 @@ class Subject:
             return False
         return True
 
-    def gives_token_ids(self) -> bool:
-        """True if a plain chat answer has IDs; raise ServerError if there is no answer."""
+    def answer_with_ids(self, profile: Profile) -> Json | None:
+        """Return a chat answer if it has token IDs; ServerError if there is no answer."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": "Say hello."}],
-            "max_tokens": 1,
+            "max_tokens": 8,
+            **profile.fields(stream=False),
         }
         try:
             answer = self.post("/v1/chat/completions", body).json()
@@ -152,12 +200,19 @@ class Subject:
             raise ServerError(
                 f"The server at {self.base_url} does not answer a chat request: {error}"
             ) from error
-        return isinstance(answer, dict) and "prompt_token_ids" in answer
+        choice = profiles.at(answer, "choices.0")
+        has_ids = any(type(one) is int for one in profile.tokens_of(choice) or ())
+        return answer if has_ids else None
 
     def served_model(self) -> str:
         with suppress(LookupError, TypeError):
             return str(self.json_at("/v1/models")["data"][0]["id"])
         return self.model
+
+    def longest_prompt(self) -> int | None:
+        """Return the number of tokens that the server's context has; None if unknown."""
+        found = profiles.at(self.json_at("/v1/models"), "data.0.max_model_len")
+        return found if type(found) is int else None
 
     def metadata(self) -> frozenset[str]:
         """SGLang's own fields in the `metadata` of non-streaming responses."""
@@ -200,14 +255,20 @@ class Subject:
             "model": self.model,
             "messages": line(question).messages,
             "temperature": 0,
-            "max_tokens": MAX_TOKENS,
-            "separate_reasoning": False,
+            "max_tokens": MAX_TOKENS if self.is_patched else FEWER_TOKENS,
         }
+        if self.is_patched:
+            body["separate_reasoning"] = False
         if tools:
             body["tools"] = list(TOOLS)
         if more.get("stream"):
             body["stream_options"] = {"include_usage": True}
-        return {**body, **more}
+        if not self.profile.tokens:
+            raise Skipped(NO_IDS)
+        if more.get("stream") and not self.profile.streams:
+            raise Skipped(NO_STREAMS)
+        asking = self.profile.fields(stream=bool(more.get("stream")))
+        return {**body, **asking, **more}
 
     def ask(self, question: str, **more: Any) -> Exchange:
         body = self.body(question, **more)
@@ -218,9 +279,13 @@ class Subject:
         """The answer to a chat completion request; Failed if there is none."""
         with self.asking(where):
             answer = client.ask(
-                self.base_url, api_key=self.api_key, on_event=on_event, **body
+                self.base_url,
+                api_key=self.api_key,
+                on_event=on_event,
+                profile=self.profile,
+                **body,
             )
-        return Exchange(where, body, answer)
+        return Exchange(where, body, answer, self.profile)
 
     def reference(self, question: str, **more: Any) -> Exchange:
         """Return the answer with logprobs; ask twice first, or raise Inconclusive."""
@@ -248,24 +313,14 @@ class Subject:
     def decode_all(
         self, sequences: Sequence[Sequence[int]], *, special: bool = False
     ) -> list[str]:
-        """Decode each sequence of token IDs, with the server's /detokenize.
+        """Decode each sequence of token IDs, or raise Skipped or Failed.
 
         This process then needs no tokenizer. No patch changes that endpoint.
         """
-        body = {
-            "model": self.model,
-            "tokens": [list(ids) for ids in sequences],
-            "skip_special_tokens": not special,
-        }
-        try:
-            response = self.post("/detokenize", body)
-            texts = response.json()["text"]
-        except (ClientError, ValueError, KeyError) as error:
-            raise Failed(
-                f"/detokenize: {error}",
-                advice="--base-url must be the SGLang server itself, not a router.",
-            ) from error
-        return list(texts)
+        if self.decoder is None:
+            raise Skipped("Nothing here decodes token IDs.")
+        with self.asking("/detokenize"):
+            return self.decoder(sequences, special)
 
     def id_difference(
         self, left: str, one: Sequence[int], right: str, other: Sequence[int]
@@ -298,11 +353,13 @@ class Subject:
         events = client.post_stream(url, body, api_key=self.api_key, done=done)
         return {"non-streaming": [whole], "streaming": list(events)}
 
-    def assert_refused(self, body: Json, where: str, *words: str) -> None:
-        """Raise Failed unless a chat request gets an HTTP 400 with these words."""
+    def assert_refused(
+        self, body: Json, where: str, *words: str, path: str = "/v1/chat/completions"
+    ) -> None:
+        """Raise Failed unless a request gets an HTTP 400 with these words."""
         with self.asking(where):
             try:
-                self.post("/v1/chat/completions", body).close()
+                self.post(path, body).close()
             except HttpError as error:
                 if error.status != 400:
                     raise Failed(

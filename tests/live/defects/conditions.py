@@ -36,7 +36,9 @@ class LostUnderLoad(ChatStream):
             yield event
 
 
-@plant("another stream's prompt under load", "concurrency", "of another request")
+@plant(
+    "another stream's prompt under load", "concurrency", "of another request", rule=9
+)
 class MixedUnderLoad(ChatStream):
     kept: list[int] | None = None
 
@@ -48,7 +50,9 @@ class MixedUnderLoad(ChatStream):
             yield event
 
 
-@plant("the last ID repeated by an abort", "interruption", "aborted: token_ids")
+@plant(
+    "the last ID repeated by an abort", "interruption", "aborted: token_ids", rule=10
+)
 class RepeatedByAbort(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         last: list[int] = []
@@ -150,7 +154,9 @@ class VaryingCompared(Varying):
     """Answers vary so much that differences between modes mean nothing."""
 
 
-@in_choice("a token credited to other weights", "weight-versions", "did not sample it")
+@in_choice(
+    "a token credited to other weights", "weight-versions", "did not sample it", rule=18
+)
 def _(body: Json, choice: Json) -> None:
     match choice.get("weight_versions"):
         case [old, new]:
@@ -177,7 +183,12 @@ class AfterUpdate(ChatWhole):
         return body
 
 
-@plant("a prompt from a cache of other weights", "weight-versions", "other weights")
+@plant(
+    "a prompt from a cache of other weights",
+    "weight-versions",
+    "other weights",
+    rule=19,
+)
 class OldCache(AfterUpdate):
     def choice(self, body: Json, choice: Json) -> None:
         if self.updated:

@@ -15,13 +15,17 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Planted:
-    """A defect, the check that must find it, and a word that its message must have."""
+    """A defect, the check that must find it, and a word that its message must have.
+
+    `rule` is the number of the rule that it breaks, 0 if that is tested by another defect.
+    """
 
     name: str
     check: str
     word: str
     make: Callable[[], Defect]
     outcome: Outcome = Outcome.FAILED
+    rule: int = 0
 
 
 PLANTED: list[Planted] = []
@@ -37,13 +41,19 @@ class Planter:
     method: str = ""
 
     def __call__(
-        self, name: str, check: str, word: str, outcome: Outcome = Outcome.FAILED
+        self,
+        name: str,
+        check: str,
+        word: str,
+        outcome: Outcome = Outcome.FAILED,
+        *,
+        rule: int = 0,
     ) -> Callable[[Made], Made]:
         def add(made: Made) -> Made:
             defect: Any = made
             if self.method:
                 defect = type(name, (self.base,), {self.method: staticmethod(made)})
-            PLANTED.append(Planted(name, check, word, defect, outcome))
+            PLANTED.append(Planted(name, check, word, defect, outcome, rule))
             return made
 
         return add

@@ -39,7 +39,7 @@ def vllm_choices(path: str, response: Json) -> list[Json]:
     return response["choices"][:1] if path == VLLM and "choices" in response else []
 
 
-@in_response("the IDs of two choices swapped", "choices", "choice 0")
+@in_response("the IDs of two choices swapped", "choices", "choice 0", rule=6)
 def _(path: str, body: Json, response: Any) -> None:
     if path == CHAT and len(choices := response["choices"]) > 1:
         one, other = choices[:2]
@@ -61,13 +61,13 @@ def _(path: str, body: Json, response: Any) -> None:
         response["usage"]["completion_tokens"] -= 2
 
 
-@in_request("a token beyond max_tokens, in both modes", "stop", "instead of 14")
+@in_request("a token beyond max_tokens, in both modes", "stop", "instead of 14", rule=7)
 def _(path: str, body: Json) -> Json:
     few = body.get("max_tokens", 100) < 100
     return {**body, "max_tokens": body["max_tokens"] + 1} if few else body
 
 
-@in_request("input_ids ignored", "tito", "differ from the input_ids")
+@in_request("input_ids ignored", "tito", "differ from the input_ids", rule=15)
 def _(path: str, body: Json) -> Json:
     return without(body, "input_ids") if path == CHAT else body
 
@@ -83,7 +83,9 @@ def _(body: Json, choice: Json) -> None:
     choice.pop("meta_info", None)
 
 
-@in_request("a token of the prefix changed", "prefix", "does not start with the tokens")
+@in_request(
+    "a token of the prefix changed", "prefix", "does not start with the tokens", rule=17
+)
 def _(path: str, body: Json) -> Json:
     field = "required_prefix_token_ids"
     if path == CHAT and len(body.get(field) or ()) > 9:
@@ -131,7 +133,7 @@ def _(path: str, body: Json) -> tuple[int, Json] | None:
     return (500, {"message": "input_ids: list index out of range"}) if crash else None
 
 
-@in_request("a bad prompt answered", "refusals", "was answered")
+@in_request("a bad prompt answered", "refusals", "was answered", rule=16)
 def _(path: str, body: Json) -> Json:
     bad = body.get("input_ids") == [1, -1]
     return {**body, "input_ids": [1, 2]} if bad else body

@@ -20,10 +20,12 @@ from tests.live.defects.planting import (
     plant,
     with_ids,
 )
-from tests.live.proxy import Cut, Lost
+from tests.live.proxy import Cut, Defect, Lost
 
 
-@in_fifth_chunk("a token dropped from a stream", "same-ids", "differ from those of")
+@in_fifth_chunk(
+    "a token dropped from a stream", "same-ids", "differ from those of", rule=4
+)
 def _(choice: Json) -> None:
     del choice["token_ids"][0]
 
@@ -40,7 +42,7 @@ def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
 
 
 @in_chat_stream(
-    "IDs one chunk later than their text", "streaming", "or an earlier chunk"
+    "IDs one chunk later than their text", "streaming", "or an earlier chunk", rule=5
 )
 def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
     late: list[int] = []
@@ -109,7 +111,7 @@ class StopTokenMissing(ChatWhole):
                 response["usage"]["completion_tokens"] -= 1
 
 
-@in_choice("no token IDs, non-streaming", "non-streaming", "no token_ids")
+@in_choice("no token IDs, non-streaming", "non-streaming", "no token_ids", rule=1)
 def _(body: Json, choice: Json) -> None:
     del choice["token_ids"]
 
@@ -120,7 +122,12 @@ def _(path: str, body: Json, response: Any) -> None:
         del response["prompt_token_ids"]
 
 
-@plant("the prompt IDs of an earlier request", "non-streaming", "decode to the prompt")
+@plant(
+    "the prompt IDs of an earlier request",
+    "non-streaming",
+    "decode to the prompt",
+    rule=3,
+)
 class PromptOfAnother(ChatWhole):
     kept: list[int] | None = None
 
@@ -135,6 +142,12 @@ def _(path: str, body: Json, response: Any) -> None:
         del response["prompt_token_ids"][0]
 
 
+@in_response("usage that counts one more", "non-streaming", "but usage counts", rule=2)
+def _(path: str, body: Json, response: Any) -> None:
+    if path == CHAT:
+        response["usage"]["completion_tokens"] += 1
+
+
 @in_chunk("IDs of held-back text lost", "held-back-text", "differ from those of")
 def _(body: Json, choice: Json) -> None:
     # Like unpatched SGLang's logprobs: the last of several wins.
@@ -142,7 +155,9 @@ def _(body: Json, choice: Json) -> None:
         choice["token_ids"] = choice["token_ids"][-1:]
 
 
-@in_chat_stream("the logprobs of the chunk before", "logprobs", "belongs to token")
+@in_chat_stream(
+    "the logprobs of the chunk before", "logprobs", "belongs to token", rule=11
+)
 def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
     before: list[Json] = []
     for event in events:
@@ -169,7 +184,67 @@ def _(body: Json, choice: Json) -> None:
         entry["top_logprobs"] = []
 
 
-@in_chunk("a tool call without its IDs", "tools", "differ from those of")
+@in_choice("a logprob of -9999", "logprobs", "is -9999", rule=14)
+def _(body: Json, choice: Json) -> None:
+    choice["logprobs"]["content"][3]["logprob"] = -9999.0
+
+
+@in_choice("two neighbouring IDs swapped", "re-score", "scored again", rule=12)
+def _(body: Json, choice: Json) -> None:
+    ids = choice["token_ids"]
+    ids[3], ids[4] = ids[4], ids[3]
+
+
+@in_choice("an ID of another token with the same text", "re-score", "scored again")
+def _(body: Json, choice: Json) -> None:
+    # The single letters of the first word, whose token has two of them.
+    ids = choice["token_ids"]
+    ids[1:2] = [ids[1]] * 2
+    choice["logprobs"]["content"].insert(1, choice["logprobs"]["content"][1])
+
+
+@plant("the logprobs of another answer", "re-score", "scored again")
+class LogprobsOfAnother(ChatWhole):
+    kept: float | None = None
+
+    def choice(self, body: Json, choice: Json) -> None:
+        entry = choice["logprobs"]["content"][-1]
+        kept, self.kept = self.kept, entry["logprob"]
+        entry["logprob"] = self.kept if kept is None else kept
+
+
+@in_response("a prompt other than the one returned", "re-score", "scored again")
+def _(path: str, body: Json, response: Any) -> None:
+    if path == CHAT:
+        prompt = response["prompt_token_ids"]
+        prompt[3], prompt[4] = prompt[4], prompt[3]
+
+
+@in_request("a prompt scored after a change", "re-score", "other IDs were prefilled")
+def _(path: str, body: Json) -> Json:
+    if path != "/generate":
+        return body
+    return {**body, "input_ids": [*body["input_ids"][:-1], 7]}
+
+
+@plant("logprobs that are scaled unasked", "logprob-mode", "not raw", rule=13)
+class Scaled(Defect):
+    """The real server's own scaling, where raw logprobs are expected."""
+
+
+@in_choice(
+    "logprobs of no known meaning",
+    "logprob-mode",
+    "of the raw difference",
+    Outcome.INCONCLUSIVE,
+)
+def _(body: Json, choice: Json) -> None:
+    for entry in choice["logprobs"]["content"]:
+        for top in entry["top_logprobs"]:
+            top["logprob"] *= 2
+
+
+@in_chunk("a tool call without its IDs", "tools", "differ from those of", rule=8)
 def _(body: Json, choice: Json) -> None:
     if choice["delta"].get("tool_calls"):
         choice.pop("token_ids", None)

@@ -47,9 +47,19 @@ def _look_at_logprobs(
     if (where := _first_filled(logprobs)) is not None:
         yield "logprobs-padded", _around(logprobs, where)
     for where, value in enumerate(logprobs):
-        if value is None or not math.isfinite(value) or value > ABOVE_ZERO:
+        if value != FLOOR and is_invented(value):
             yield "logprobs-not-finite", _around(logprobs, where)
             return
+
+
+def is_invented(value: float | None) -> bool:
+    """True if no engine computes such a logprob for a token that it samples."""
+    return (
+        value is None
+        or not math.isfinite(value)
+        or value > ABOVE_ZERO
+        or value <= FLOOR
+    )
 
 
 def _first_other(answer: Answer) -> int | None:

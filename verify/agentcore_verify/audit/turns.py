@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -14,10 +14,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call of an answer; `arguments` is JSON text."""
+    """A tool call of an answer; `arguments` is JSON text, as the model wrote it."""
 
     name: str
     arguments: str
+    id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

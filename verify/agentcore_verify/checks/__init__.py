@@ -4,6 +4,8 @@ A check module has
 
 - a docstring: a summary in one line, then what must hold, and what a failure means for
   a trainer;
+- `RULES`, the rules of the contract that it judges, if any: without them it is only run
+  on a patched SGLang;
 - `EXTRA`, the extra that it needs, if it is not of the core;
 - `check(subject)`, which returns in a few words what it saw, or raises one of the
   exceptions of `results`.
@@ -19,7 +21,7 @@ from functools import cache
 from importlib import import_module
 
 from agentcore_verify.client import ClientError
-from agentcore_verify.results import NotPassed, Outcome, Result
+from agentcore_verify.results import Failed, NotPassed, Outcome, Result
 from agentcore_verify.subject import Subject
 
 NAMES = (
@@ -29,6 +31,8 @@ NAMES = (
     "same-ids",
     "held-back-text",
     "logprobs",
+    "re-score",
+    "logprob-mode",
     "tools",
     "reasoning",
     "choices",
@@ -61,6 +65,7 @@ class Check:
     text: str
     extra: str
     check: Callable[[Subject], str]
+    rules: tuple[int, ...] = ()
 
     def without_extra(self, patches: tuple[str, ...] | None) -> Result | None:
         """Return the result if its extra is not among these patches, else None."""
@@ -72,18 +77,24 @@ class Check:
     def run(self, subject: Subject) -> Result:
         """Run the check; the result includes its exceptions."""
         began = time.monotonic()
+        message, ended = "", None
+        subject.ledger.begin(self.rules)
         try:
-            result = Result(self.name, Outcome.PASSED, self.check(subject))
-        except NotPassed as ended:
+            message = self.check(subject)
+        except NotPassed as error:
+            ended = error
+        except ClientError as error:
+            ended = Failed(f"A request failed: {error}")
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            ended = Failed(f"An answer does not have the expected form ({what}).")
+        subject.ledger.end(ended, message)
+        ended = subject.ledger.first or ended
+        result = Result(self.name, Outcome.PASSED, message)
+        if ended:
             result = Result(
                 self.name, ended.outcome, str(ended), ended.advice, ended.difference
             )
-        except ClientError as error:
-            result = Result(self.name, Outcome.FAILED, f"A request failed: {error}")
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"
-            message = f"An answer does not have the expected form ({what})."
-            result = Result(self.name, Outcome.FAILED, message)
         return replace(result, seconds=time.monotonic() - began)
 
 
@@ -92,4 +103,5 @@ def get(name: str) -> Check:
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     text = inspect.cleandoc(module.__doc__ or "")
     extra = getattr(module, "EXTRA", "")
-    return Check(name, text.splitlines()[0], text, extra, module.check)
+    rules = getattr(module, "RULES", ())
+    return Check(name, text.splitlines()[0], text, extra, module.check, rules)

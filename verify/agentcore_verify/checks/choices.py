@@ -11,12 +11,15 @@ from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
+RULES = (6,)
+
 
 def check(subject: Subject) -> str:
-    both_modes(subject, "plain", n=2)
-    both_modes(subject, "emoji", n=2)
+    if subject.is_patched:  # vLLM refuses n > 1 with greedy decoding.
+        both_modes(subject, "plain", n=2)
+        both_modes(subject, "emoji", n=2)
     all_differ = True
-    for stream in (False, True):
+    for stream in subject.profile.modes.values():
         # So long that equal answers are not a coincidence.
         reply = subject.ask("long", n=3, temperature=1.0, logprobs=True, stream=stream)
         assert_whole(subject, reply)
@@ -25,4 +28,4 @@ def check(subject: Subject) -> str:
         raise NotExercised(
             "All sampled choices are equal, so mixed-up choices could not be noticed."
         )
-    return "2 greedy and 3 sampled choices, each with its own IDs"
+    return "sampled choices, each with its own IDs"

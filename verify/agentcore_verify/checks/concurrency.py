@@ -12,6 +12,8 @@ from agentcore_verify.parallel import in_parallel
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Exchange, Subject
 
+RULES = (9,)
+
 N_STREAMS = 24
 
 REQUESTS = (
@@ -27,16 +29,21 @@ REQUESTS = (
 
 
 def check(subject: Subject) -> str:
-    alone = [subject.reference(question, tools=tools) for question, tools in REQUESTS]
+    requests = [
+        (question, tools)
+        for question, tools in REQUESTS
+        if subject.is_patched or not tools
+    ]
+    alone = [subject.reference(question, tools=tools) for question, tools in requests]
 
     def stream(number: int) -> Exchange:
-        question, tools = REQUESTS[number % len(REQUESTS)]
+        question, tools = requests[number % len(requests)]
         return subject.stream(question, tools=tools, logprobs=True)
 
     n_other = 0
     for number, reply in enumerate(in_parallel(stream, range(N_STREAMS))):
-        expected = alone[number % len(REQUESTS)]
-        if reply.prompt_ids != expected.prompt_ids:
+        expected = alone[number % len(requests)]
+        if reply.answer.prompt_token_ids != expected.answer.prompt_token_ids:
             raise Failed(
                 f"{reply.where}, one of {N_STREAMS} streams: prompt_token_ids are those "
                 "of another request."

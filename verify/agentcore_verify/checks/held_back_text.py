@@ -11,6 +11,8 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
+RULES = (4, 5)
+
 QUESTIONS = ("emoji", "cjk")
 
 

@@ -14,24 +14,41 @@ from contextlib import closing
 from agentcore_verify import client
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
-from agentcore_verify.results import NotExercised
+from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
+
+RULES = (10,)
 
 
 def check(subject: Subject) -> str:
-    _disconnect(subject)
+    n_early = _disconnect(subject)
     _assert_serves_on(subject)
+    if not subject.is_patched:
+        return f"disconnected after {n_early} tokens"
     n_ids = _assert_aborted(subject)
     _assert_serves_on(subject)
-    return f"disconnected after 3 chunks; aborted after {n_ids} tokens"
+    return f"disconnected after {n_early} tokens; aborted after {n_ids} tokens"
 
 
-def _disconnect(subject: Subject) -> None:
-    events = client.chat_stream(
-        subject.base_url, api_key=subject.api_key, **subject.body("long", stream=True)
-    )
+def _disconnect(subject: Subject) -> int:
+    """Leave a stream early; count its tokens, which are the first of the whole answer."""
+    body = subject.body("long", stream=True)
+    events = client.chat_stream(subject.base_url, api_key=subject.api_key, **body)
     with subject.asking("streaming 'long'"), closing(events):
-        list(itertools.islice(events, 3))
+        seen = [
+            choice
+            for event in itertools.islice(events, 8)
+            for choice in event["choices"]
+        ]
+    ids = [one for choice in seen for one in subject.profile.tokens_of(choice) or ()]
+    known = subject.reference("long").ids()
+    if tuple(ids) != known[: len(ids)]:
+        raise Failed(
+            "streaming 'long', disconnected: token_ids are not the first ones of the "
+            "whole answer.",
+            difference=subject.id_difference("whole answer", known, "seen", ids),
+        )
+    return len(ids)
 
 
 def _assert_serves_on(subject: Subject) -> None:

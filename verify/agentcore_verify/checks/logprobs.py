@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_verify.audit.sampling import is_invented
 from agentcore_verify.client import Json
 from agentcore_verify.differences import logprob_distance
 from agentcore_verify.invariants import assert_whole, both_modes
+from agentcore_verify.profiles import TOKEN_ID, as_id
 from agentcore_verify.results import Difference, Failed, Row
 from agentcore_verify.subject import Exchange, Subject
+
+RULES = (11, 14)
 
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("plain", {}),
@@ -32,8 +36,11 @@ TIMES_NOISE = 10
 
 def check(subject: Subject) -> str:
     farthest = n_logprobs = 0.0
-    for question, options in REQUESTS:
+    for question, options in REQUESTS if subject.is_patched else REQUESTS[:2]:
         whole, streamed = both_modes(subject, question, **options)
+        for reply in (whole, streamed):
+            with subject.rule(14):
+                _assert_finite(reply)
         one, other = (_logprobs(subject, reply) for reply in (whole, streamed))
         n_logprobs += len(one)
         for position, (left, right) in enumerate(zip(one, other, strict=True)):
@@ -52,22 +59,26 @@ def check(subject: Subject) -> str:
                 f"{subject.noise:.2g}).",
                 difference=Difference(whole.where, streamed.where, _rows(one, other)),
             )
-    # Without top_logprobs SGLang takes another path.
-    assert_whole(subject, subject.stream("cjk", logprobs=True))
+    if subject.profile.streams:
+        # Without top_logprobs SGLang takes another path.
+        assert_whole(subject, subject.stream("cjk", logprobs=True))
     return f"{n_logprobs:.0f} logprobs aligned, within {farthest:.1g}"
 
 
 def tolerance(subject: Subject) -> float:
     """Return the difference that the logprobs of two runs may have."""
-    exact = subject.info.get("dtype") == "float32"
-    floor = FLOAT32_TOLERANCE if exact else TOLERANCE
+    floor = FLOAT32_TOLERANCE if subject.is_float32 else TOLERANCE
     return max(floor, TIMES_NOISE * subject.noise)
 
 
 def _logprobs(subject: Subject, reply: Exchange) -> tuple[Json, ...]:
     """Return a reply's logprobs; Failed unless each belongs to the ID at its position."""
     entries = reply.completions[0].logprobs or ()
-    texts = subject.decode_all([[value] for value in reply.ids()], special=True)
+    named = [as_id(entry["token"]) for entry in entries]
+    if all(type(one) is int for one in named):
+        texts = [f"{TOKEN_ID}{value}" for value in reply.ids()]
+    else:
+        texts = subject.decode_all([[value] for value in reply.ids()], special=True)
     for position, (entry, text) in enumerate(zip(entries, texts, strict=True)):
         if entry["token"].strip() != text.strip():
             raise Failed(
@@ -75,6 +86,14 @@ def _logprobs(subject: Subject, reply: Exchange) -> tuple[Json, ...]:
                 f"{entry['token']!r}, but the token ID there is {text!r}."
             )
     return entries
+
+
+def _assert_finite(reply: Exchange) -> None:
+    for position, entry in enumerate(reply.completions[0].logprobs or ()):
+        if is_invented(value := entry["logprob"]):
+            raise Failed(
+                f"{reply.where}: the logprob at position {position} is {value}."
+            )
 
 
 def _rows(one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Row, ...]:

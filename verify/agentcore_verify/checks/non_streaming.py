@@ -10,6 +10,8 @@ from __future__ import annotations
 from agentcore_verify.invariants import assert_whole
 from agentcore_verify.subject import Subject
 
+RULES = (1, 2, 3)
+
 QUESTIONS = ("plain", "emoji", "silent", "second_turn_ada", "second_turn_bob", "long")
 
 

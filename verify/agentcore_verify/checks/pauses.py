@@ -23,6 +23,8 @@ from agentcore_verify.results import NotExercised, Skipped
 from agentcore_verify.signals import unless_signalled
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
+RULES = (10,)
+
 PAUSES = ("in_place", "retract")
 N_STREAMS = 4
 PAUSE = 0.3

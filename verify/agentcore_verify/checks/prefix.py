@@ -16,6 +16,8 @@ from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Exchange, Subject
 
+RULES = (17,)
+
 QUESTIONS = ("tool", "plain", "reasoning", "emoji")
 MAX_TOKENS = 60
 
@@ -28,6 +30,8 @@ BAD: tuple[tuple[list[object], str, Json], ...] = (
 
 
 def check(subject: Subject) -> str:
+    if not subject.is_patched:
+        return _assert_history(subject)
     for by_message in (False, True):
         for stream in (False, True):
             _assert_turns(subject, by_message, stream)
@@ -36,6 +40,23 @@ def check(subject: Subject) -> str:
     return f"4 conversations of {len(QUESTIONS)} turns; the server remembers " + (
         "what it answered" if remembers else "nothing"
     )
+
+
+def _assert_history(subject: Subject) -> str:
+    """Check the prompt of a turn whose history is only text."""
+    first = subject.reference("plain")
+    asked: list[Json] = first.body["messages"]
+    messages = [*asked, message_of(first.completions[0]), *_next({}, 0)]
+    second = subject.ask("plain", messages=messages)
+    past, prompt = [*first.prompt_ids, *first.ids()], second.prompt_ids
+    if list(prompt[: len(past)]) != past:
+        raise Failed(
+            "The prompt of a second turn does not start with the tokens of the first: "
+            "the chat template renders the text of the first anew.",
+            advice="Send each turn as token IDs, if the server takes them.",
+            difference=subject.id_difference("first turn", past, "prompt", prompt),
+        )
+    return f"a second turn starts with the {len(past)} tokens of the first"
 
 
 def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:

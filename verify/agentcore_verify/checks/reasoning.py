@@ -13,6 +13,8 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import Subject
 
+RULES = (8,)
+
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("reasoning", {}),
     ("reasoning", {"stream_reasoning": False}),
@@ -21,10 +23,13 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def check(subject: Subject) -> str:
-    subject.require_parser("--reasoning-parser")
-    letters = {"non-streaming": 0, "streaming": 0}
-    for question, options in REQUESTS:
-        for reply in both_modes(subject, question, separate_reasoning=True, **options):
+    requests, asking = REQUESTS[:1], {}
+    if subject.is_patched:
+        subject.require_parser("--reasoning-parser")
+        requests, asking = REQUESTS, {"separate_reasoning": True}
+    letters = dict.fromkeys(subject.profile.modes, 0)
+    for question, options in requests:
+        for reply in both_modes(subject, question, **asking, **options):
             mode = "streaming" if reply.streamed else "non-streaming"
             letters[mode] += len(reply.completions[0].reasoning_content)
     if not all(letters.values()):
@@ -32,4 +37,4 @@ def check(subject: Subject) -> str:
             "The parser found no reasoning.",
             advice="The model may need another --reasoning-parser, or does not reason.",
         )
-    return f"{letters['streaming']} characters of reasoning, with their IDs"
+    return f"{sum(letters.values())} characters of reasoning, with their IDs"

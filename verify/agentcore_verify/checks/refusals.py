@@ -11,7 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.invariants import assert_same
+from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.scoring import request, score
 from agentcore_verify.subject import Subject
+
+RULES = (16,)
 
 BAD: dict[str, Any] = {
     "a string": "Say hello.",
@@ -26,6 +30,8 @@ BAD: dict[str, Any] = {
 
 
 def check(subject: Subject) -> str:
+    if not subject.is_patched:
+        return _check_prompts_of_ids(subject)
     expected = subject.reference("plain")
     cases = dict(BAD)
     longest = subject.info.get("max_req_input_len")
@@ -45,3 +51,24 @@ def check(subject: Subject) -> str:
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))
     return f"{n_refused} bad requests rejected; the server keeps running"
+
+
+def _check_prompts_of_ids(subject: Subject) -> str:
+    path = subject.profile.scores
+    good = request(subject, (5, 6, 7), 1, 0)
+    if not subject.sends_bad_ids:
+        raise NotExercised(
+            "A server that does not refuse bad IDs may crash, so none were sent.",
+            advice="`--level token-in` sends them.",
+        )
+    expected = score(subject, (5, 6, 7))
+    [field] = good.keys() & {"input_ids", "prompt"}
+    cases = {what: BAD[what] for what in ("empty", "beyond the vocabulary", "negative")}
+    if longest := subject.longest_prompt():
+        cases = {"too many": [5] * (longest + 1), **cases}
+    for what, ids in cases.items():
+        where = f"{path} with IDs that are {what}"
+        subject.assert_refused({**good, field: ids}, where, path=path)
+    if score(subject, (5, 6, 7)) != expected:
+        raise Failed("After the bad IDs, a request gets another answer than before.")
+    return f"{len(cases)} bad prompts rejected; the server keeps running"

@@ -10,6 +10,8 @@ from __future__ import annotations
 from agentcore_verify.invariants import both_modes
 from agentcore_verify.subject import Subject
 
+RULES = (1, 2, 3, 4, 5)
+
 QUESTIONS = ("plain", "emoji", "silent", "second_turn_ada", "second_turn_bob", "long")
 LENGTHS = (1, 2, 9, 60)
 """`max_tokens` of further answers; some end in the middle of a character."""

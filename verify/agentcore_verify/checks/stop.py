@@ -14,6 +14,8 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Exchange, Subject
 
+RULES = (7,)
+
 QUESTION = "plain"
 
 
@@ -25,8 +27,10 @@ def check(subject: Subject) -> str:
     n_to_token = full.ids().index(token) + 1
 
     _assert_cut(subject, full, "stop", None, stop=word)
-    _assert_cut(subject, full, "stop", None, stop=[word], no_stop_trim=True)
-    _assert_cut(subject, full, "stop", n_to_token, stop_token_ids=[token])
+    if subject.is_patched:
+        _assert_cut(subject, full, "stop", None, stop=[word], no_stop_trim=True)
+    if subject.profile.has_stop_tokens:
+        _assert_cut(subject, full, "stop", n_to_token, stop_token_ids=[token])
     _assert_cut(subject, full, "length", middle, max_tokens=middle)
     return f"stop string {word!r}, a stop token and max_tokens"
 

@@ -13,12 +13,20 @@ from typing import Any
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_input_ids, assert_whole
 from agentcore_verify.results import Failed
+from agentcore_verify.scoring import score
 from agentcore_verify.subject import Exchange, Subject
+
+RULES = (15,)
+
+PROMPT: tuple[int, ...] = (5, 6, 7, 5, 6, 8)
+"""A prompt where no answer has the IDs of its own."""
 
 IGNORED = [{"role": "user", "content": "These words are not the prompt."}]
 
 
 def check(subject: Subject) -> str:
+    if not subject.is_patched:
+        return _check_prompt_of_ids(subject)
     for question, tools in (
         ("plain", False),
         ("second_turn_bob", False),
@@ -33,6 +41,26 @@ def check(subject: Subject) -> str:
         subject, [subject.reference(q).prompt_ids for q in ("plain", "cjk")]
     )
     return "3 prompts as input_ids, answered like their messages"
+
+
+def _check_prompt_of_ids(subject: Subject) -> str:
+    """Check that a chat's prompt, given as IDs, is prefilled and answered the same."""
+    if not subject.profile.prompt:
+        asked, expected = PROMPT, tuple[int, ...]()
+    else:
+        chat = subject.reference("plain")
+        asked, expected = chat.prompt_ids, chat.ids()
+    scored = score(subject, asked, tokens=max(1, len(expected)))
+    for name, sent, got in (
+        ("IDs that were prefilled", asked, scored.prompt),
+        ("tokens of the answer", expected, scored.tokens[: len(expected)]),
+    ):
+        if got != sent:
+            raise Failed(
+                f"{subject.profile.scores}: the {name} differ from those of the chat.",
+                difference=subject.id_difference("chat", sent, "by IDs", got),
+            )
+    return f"a prompt of {len(asked)} IDs, prefilled unchanged"
 
 
 def _assert_round_trip(

@@ -15,6 +15,8 @@ from agentcore_verify.invariants import both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Subject
 
+RULES = (8,)
+
 REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tool", {}),
     ("two_tools", {}),
@@ -29,13 +31,21 @@ OPTIONAL: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def check(subject: Subject) -> str:
-    subject.require_parser("--tool-call-parser")
-    calls = {"non-streaming": 0, "streaming": 0}
-    allowed = [request for request in OPTIONAL if _is_allowed(subject, *request)]
-    for question, options in (*REQUESTS, *allowed):
+    if subject.is_patched:
+        subject.require_parser("--tool-call-parser")
+    calls = dict.fromkeys(subject.profile.modes, 0)
+    requests, optional = REQUESTS, OPTIONAL
+    if not subject.is_patched:
+        # Other engines may have a parser, or only serve tools if a call is required.
+        required = {"tool_choice": "required"}
+        requests = ()
+        optional = (("tool", required), ("call_list", required), ("tool", {}))
+    allowed = [request for request in optional if _is_allowed(subject, *request)]
+    for question, options in (*requests, *allowed):
         for reply in both_modes(subject, question, tools=True, **options):
             mode = "streaming" if reply.streamed else "non-streaming"
-            if not options:  # With tool_choice no parser runs.
+            # With tool_choice SGLang runs no parser.
+            if not (options and subject.is_patched):
                 calls[mode] += sum(len(one.tool_calls) for one in reply.completions)
     silent = [mode for mode, count in calls.items() if not count]
     if silent:
@@ -43,7 +53,7 @@ def check(subject: Subject) -> str:
             f"The parser found no tool call ({' and '.join(silent)}).",
             advice="The model may need another --tool-call-parser, or calls no tools.",
         )
-    return f"{calls['non-streaming']} tool calls, {calls['streaming']} streamed"
+    return ", ".join(f"{count} tool calls {mode}" for mode, count in calls.items())
 
 
 def _is_allowed(subject: Subject, question: str, options: dict[str, Any]) -> bool:

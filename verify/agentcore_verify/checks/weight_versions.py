@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from agentcore_verify.audit.readers import choices
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
@@ -25,6 +26,8 @@ from agentcore_verify.parallel import in_threads
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.signals import unless_signalled
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Exchange, Subject
+
+RULES = (18, 19)
 
 N_STREAMS = 4
 LONG: dict[str, Any] = {"ignore_eos": True, "return_weight_versions": True}
@@ -38,6 +41,8 @@ FLUSH_ATTEMPTS = 20
 
 def check(subject: Subject) -> str:
     if not subject.launched:
+        with subject.rule(18):
+            _assert_named(subject)
         raise Skipped("Other weights would answer other clients' requests here.")
     model = _model(subject)
     version = str(subject.info.get("weight_version", "default"))
@@ -46,8 +51,22 @@ def check(subject: Subject) -> str:
         mute = _without(model, Path(scratch, "mute"), ("model.norm.weight",))
         other = _without(model, Path(scratch, "other"), ("v_proj.weight",))
         n_tokens = _check_tokens(subject, model, mute)
+        subject.ledger.turn_to(19)
         distance = _check_cache(subject, model, other)
     return f"{n_tokens} tokens of two versions, a later prompt within {distance:.0e}"
+
+
+def _assert_named(subject: Subject) -> None:
+    """Check that the versions which an answer names are those of all its tokens."""
+    reply = subject.reference("plain")
+    [turn] = choices.turns(reply.body, [*reply.answer.events], None)
+    spans = turn.answers[0].versions
+    if not spans:
+        raise Skipped("Answers do not name the weights.")
+    n_ids = len(reply.ids())
+    ends = [0, *(n_ids if span.end is None else span.end for span in spans)]
+    if [span.start for span in spans] != ends[:-1] or ends[-1] != n_ids:
+        raise Failed(f"{reply.where}: {spans} are not {n_ids} tokens without gaps.")
 
 
 def _model(subject: Subject) -> Path:

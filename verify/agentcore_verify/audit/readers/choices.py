@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...profiles import PROMPT, RECORDED_IDS, as_id, first_at
 from ..turns import Answer, History, Json, Span, Turn
 from . import fields
 from .fields import BadRecord, count, ids, number, numbers, obj, objs, text
-
-TOKEN_ID = "token_id:"
-"""Prefix of the ID in a logprob's token, if the request asked for IDs there."""
 
 
 @dataclass
@@ -42,8 +40,7 @@ class _Choice:
         self.finish = str(choice.get("finish_reason") or self.finish)
         self.ids = _joined(self.ids, _ids_of(choice))
         if self.prompt is None:
-            name = "choices[].prompt_token_ids"
-            self.prompt = ids(choice.get("prompt_token_ids"), name)
+            self.prompt = ids(choice.get(PROMPT), f"choices[].{PROMPT}")
         self.spans = self.spans or spans(choice.get("weight_versions"))
         self.meta = obj(choice.get("meta_info"), "choices[].meta_info") or self.meta
         if choice.get("logprobs"):
@@ -75,11 +72,8 @@ class _Choice:
 
     def _add_pieces(self, pieces: list[str]) -> None:
         for piece in pieces:
-            number = piece.removeprefix(TOKEN_ID)
-            if number != piece and number.isdecimal():
-                self.named.append(int(number))
-            else:
-                self.pieces.append(piece)
+            found = as_id(piece)
+            (self.pieces if found == piece else self.named).append(found)
 
     def answer(self, metadata: Json, tokens: int | None, prompt_tokens: int) -> Answer:
         """Return the whole choice. `prompt_tokens` logprobs of an echoed prompt come first."""
@@ -126,7 +120,7 @@ def turns(request: Json, events: list[Json], session: str | None) -> list[Turn]:
     choices: dict[int, _Choice] = {}
     prompt, usage, metadata = None, Json(), Json()
     for event in events:
-        prompt = prompt or ids(event.get("prompt_token_ids"), "prompt_token_ids")
+        prompt = prompt or ids(event.get(PROMPT), PROMPT)
         usage = obj(event.get("usage"), "usage") or usage
         metadata_of_event = obj(event.get("metadata"), "metadata")
         metadata = {**metadata, **metadata_of_event}
@@ -168,15 +162,7 @@ def _history(request: Json) -> History | None:
 
 
 def _ids_of(choice: Json) -> list[int] | None:
-    litellm = obj(choice.get("provider_specific_fields"), "provider_specific_fields")
-    for holder, name in (
-        (choice, "token_ids"),
-        (choice, "response_token_ids"),
-        (litellm, "token_ids"),
-    ):
-        if holder.get(name) is not None:
-            return ids(holder[name], f"choices[].{name}")
-    return None
+    return ids(first_at(choice, RECORDED_IDS), "choices[].token_ids")
 
 
 def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
+from ...profiles import REASONING, first_at
 from ..turns import Call, Json, Message
 
 LARGEST_ID = 2**31 - 1
@@ -111,7 +112,10 @@ def calls(value: Any, name: str) -> tuple[Call, ...]:
     """Return the tool calls of a whole message. verifiers saves each as JSON text."""
     if isinstance(value, list):
         value = [_parsed(part) if isinstance(part, str) else part for part in value]
-    return tuple(Call(*_name_and_arguments(part, name)) for part in objs(value, name))
+    return tuple(
+        Call(*_name_and_arguments(part, name), _id(part, name))
+        for part in objs(value, name)
+    )
 
 
 def streamed_calls(value: Any, name: str) -> tuple[Call, ...]:
@@ -119,21 +123,26 @@ def streamed_calls(value: Any, name: str) -> tuple[Call, ...]:
 
     Some of SGLang's parsers give two calls the same index, but each its own ID.
     """
-    joined: list[list[str]] = []
-    latest: dict[int, tuple[list[str], str | None]] = {}
+    joined: list[Call] = []
+    latest: dict[int, int] = {}
     for position, part in enumerate(objs(value, name)):
         index = count(part.get("index"), name)
         index = position if index is None else index
-        made = optional_text(part.get("id"), name) or None
-        call, id_ = latest.get(index, ([], None))
-        if not call or (made and id_ and made != id_):
-            call, id_ = ["", ""], None
-            joined.append(call)
-        latest[index] = call, id_ or made
+        made = _id(part, name)
+        place = latest.get(index)
+        if place is None or (made and joined[place].id not in (None, made)):
+            place = latest[index] = len(joined)
+            joined.append(Call("", ""))
         called, arguments = _name_and_arguments(part, name)
-        call[0] += called
-        call[1] += arguments
-    return tuple(Call(called, arguments) for called, arguments in joined)
+        call = joined[place]
+        joined[place] = Call(
+            call.name + called, call.arguments + arguments, call.id or made
+        )
+    return tuple(joined)
+
+
+def _id(part: Json, name: str) -> str | None:
+    return optional_text(part.get("id"), name) or None
 
 
 def _name_and_arguments(part: Json, name: str) -> tuple[str, str]:
@@ -176,5 +185,5 @@ def role(value: Any, name: str) -> str:
 
 def reasoning(message: Json, name: str) -> str:
     """Return the reasoning of a message, which SGLang and vLLM name differently."""
-    value = message.get("reasoning_content") or message.get("reasoning")
+    value = first_at(message, REASONING)
     return text(value, f"{name}[].reasoning_content")

@@ -1,0 +1,223 @@
+"""Verdicts on the rules of a token-exact server, from what the checks saw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentcore_verify import checks, profiles
+from agentcore_verify.contract import LEVELS, RULES, Ledger, level_of
+from agentcore_verify.profiles import PROFILES, at, named
+from agentcore_verify.report import render_table
+from agentcore_verify.results import (
+    Failed,
+    Inconclusive,
+    NotExercised,
+    NotPassed,
+    Outcome,
+    Report,
+    Skipped,
+)
+from agentcore_verify.subject import Subject
+
+
+def test_every_rule_is_judged_by_a_check() -> None:
+    judged = {number for name in checks.NAMES for number in checks.get(name).rules}
+    assert judged == {rule.number for rule in RULES} == {*range(1, 20)}
+    assert LEVELS == ("ids", "logprobs", "token-in", "turns", "weights")
+
+
+def test_the_page_has_every_rule_and_profile() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/token-exact.md").read_text()
+    for rule in RULES:
+        assert f"| {rule.number} | {rule.text} | Otherwise" in page
+    for profile in PROFILES:
+        [row] = [line for line in page.splitlines() if f"| `{profile.name}` |" in line]
+        for name in (*profile.ask, *profile.ask_whole, profile.prompt, *profile.tokens):
+            assert not name or f"{name}`" in row
+
+
+def verdicts(*run: tuple[tuple[int, ...], Callable[[Subject], str]]) -> dict[int, str]:
+    """Run checks of these rules; return the verdicts other than `not exercised`."""
+    subject = Subject("http://nowhere")
+    for rules, check in run:
+        checks.Check("some", "", "", "", check, rules).run(subject)
+    results = subject.ledger.results(LEVELS)
+    return {
+        one.number: one.verdict for one in results if one.verdict != "not exercised"
+    }
+
+
+def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
+    """A check in which a part about one rule ends like this."""
+
+    def check(subject: Subject) -> str:
+        with subject.rule(number):
+            raise ended
+        return "seen"
+
+    return check
+
+
+def passing(subject: Subject) -> str:
+    return "seen"
+
+
+def ending(ended: NotPassed) -> Callable[[Subject], str]:
+    def check(subject: Subject) -> str:
+        raise ended
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("ended", "verdict"),
+    [
+        (Failed("wrong"), "fail"),
+        (Skipped("no such field"), "unsupported"),
+        (Inconclusive("they vary"), "inconclusive"),
+    ],
+)
+def test_the_end_of_a_check_is_the_verdict_on_its_rule(
+    ended: NotPassed, verdict: str
+) -> None:
+    assert verdicts(((7,), ending(ended))) == {7: verdict}
+    assert verdicts(((7,), passing)) == {7: "pass"}
+    assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
+    assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
+    assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
+
+
+def test_a_failure_is_of_its_own_rule_in_a_check_of_several() -> None:
+    broken = breaking(2, Failed("usage counts 8"))
+    assert verdicts(((1, 2, 3), broken)) == {1: "pass", 2: "fail"}
+
+
+def test_a_special_request_is_blamed_only_for_what_simple_ones_keep() -> None:
+    broken = breaking(2, Failed("usage counts 8"))
+    assert verdicts(((6,), broken)) == {6: "fail"}
+    assert verdicts(((1, 2, 3), broken), ((6,), broken)) == {
+        **{1: "pass", 2: "fail"},
+        6: "pass",
+    }
+
+
+def test_a_rule_that_cannot_be_judged_in_a_check_leaves_the_others() -> None:
+    unread = breaking(1, Skipped("nothing decodes IDs"))
+    assert verdicts(((1, 2, 3), unread)) == {1: "unsupported"}
+
+
+def test_a_check_fails_with_its_first_failure() -> None:
+    def check(subject: Subject) -> str:
+        for number in (1, 2):
+            with subject.rule(number):
+                raise Failed(f"rule {number}")
+        raise Failed("afterwards")
+
+    result = checks.Check("some", "", "", "", check, (1, 2)).run(Subject("http://h"))
+    assert (result.outcome, result.message) == (Outcome.FAILED, "rule 1")
+
+
+def report(
+    *run: tuple[tuple[int, ...], Callable[[Subject], str]], **more: Any
+) -> Report:
+    subject = Subject("http://nowhere")
+    for rules, check in run:
+        checks.Check("some", "", "", "", check, rules).run(subject)
+    rules_ = subject.ledger.results(LEVELS)
+    levels = tuple(level_of(level, rules_) for level in LEVELS)
+    return Report(
+        *("vLLM 0.32.0 at URL", "m", (), (), 1.0),
+        rules=rules_,
+        levels=levels,
+        by_rules=True,
+        **more,
+    )
+
+
+def test_a_run_passes_if_every_offered_level_holds() -> None:
+    exact = report(((1,), passing), ((18, 19), ending(Skipped("no versions"))))
+    assert exact.exit_code == 0
+    assert {one.level: one.verdict for one in exact.levels} == {
+        **dict.fromkeys(LEVELS, "not offered"),
+        "ids": "token-exact",
+    }
+    assert report(((1,), passing), ((12,), ending(Failed("-")))).exit_code == 1
+    assert report(((1,), passing), ((12,), ending(Inconclusive("-")))).exit_code == 1
+    assert report(((18, 19), ending(Skipped("-")))).exit_code == 1
+    assert report(((1,), passing), required=("ids",)).exit_code == 0
+    assert report(((1,), passing), required=("ids", "turns")).exit_code == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_of_rules_has_whole_sentences(width: int) -> None:
+    broken = ending(Failed("token 4 is 17, but 18 was sampled. " * 4))
+    text = render_table(report(((1,), passing), ((12,), broken)), width)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "..." not in text and "patch" not in text
+    assert any(
+        line.split() == ["logprobs", "not", "token-exact", "(rule", "12)"]
+        for line in lines
+    )
+    row, *_ = [line for line in lines if line.startswith("12 logprobs")]
+    assert row.split()[2] == "FAIL"
+
+
+def test_paths_lead_through_objects_and_lists() -> None:
+    rows = {"meta_info": {"output_token_logprobs": [[-0.5, 7, "a"], [-1.0, 8, None]]}}
+    names = {
+        "logprobs": {"content": [{"token": "token_id:7"}, {"token": "token_id:8"}]}
+    }
+    assert named("sglang").tokens_of(rows) == (7, 8)
+    assert named("token-names").tokens_of(names) == (7, 8)
+    assert named("sglang").prompt_of({"choices": [{"prompt_token_ids": [1]}]}) == (1,)
+    for profile in PROFILES:
+        assert profile.tokens_of({"token_ids": None, "logprobs": None}) is None
+        assert profile.prompt_of({"prompt_token_ids": None, "choices": []}) is None
+    assert at({"a": None}, "a.b") is None and at([], "0.a") is None
+
+
+def test_only_what_a_profile_knows_is_sent() -> None:
+    for profile in PROFILES:
+        subject = Subject("http://h", profile=profile)
+        known = {
+            *("model", "messages", "temperature", "max_tokens"),
+            *profile.fields(stream=False),
+        }
+        if profile is not profiles.AGENTCORE:
+            assert {*subject.body("plain")} == known
+
+
+def test_the_program_token_exact_needs_neither_sglang_nor_libcst() -> None:
+    code = (
+        "import sys\n"
+        "from agentcore_verify.token_exact import run\n"
+        "sys.argv[1:] = ['verify', '--base-url', 'http://127.0.0.1:9']\n"
+        "assert run() == 6\n"
+        "print({name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "'agentcore_verify'" in done.stdout
+    for name in ("sglang", "libcst", "torch"):
+        assert f"'{name}'" not in done.stdout
+
+
+def test_the_program_token_exact_launches_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentcore_verify.token_exact import run
+
+    monkeypatch.setattr(sys, "argv", ["token-exact", "verify", "--model", "scripted"])
+    assert run() == 2
+    assert capsys.readouterr().err.startswith("error: Give --base-url.\n")
+
+
+def test_a_ledger_starts_without_verdicts() -> None:
+    assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}

@@ -1,0 +1,53 @@
+"""Recognize a server by what it says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .client import Json
+from .profiles import AGENTCORE, PROFILES, Profile, at, named
+from .subject import Subject
+
+ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
+"""The engines, by the owner that /v1/models names."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An engine and its version; empty if the server does not say."""
+
+    engine: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.engine or "Server", self.version)))
+
+
+def identify(subject: Subject) -> Identity:
+    """Ask each endpoint where an engine names itself; a router may hide them."""
+    owner = str(at(subject.json_at("/v1/models"), "data.0.owned_by"))
+    info: Json = subject.info
+    engine = ENGINES.get(owner, "")
+    if not engine and "vllm_config" in info and "agentcore_patches" not in info:
+        engine = "vLLM"
+    elif not engine and info.get("version"):
+        engine = "SGLang"
+    version = info.get("version")
+    if engine == "vLLM":
+        version = subject.json_at("/version").get("version")
+    return Identity(engine, str(version or ""))
+
+
+def find_profile(subject: Subject, engine: str) -> Profile:
+    """Ask for token IDs in each way that fits the engine, until an answer has some."""
+    if "agentcore_patches" in subject.info:
+        return AGENTCORE
+    own = {"vLLM": [named("vllm")], "SGLang": [AGENTCORE, named("sglang")]}
+    candidates = own.get(engine, [*PROFILES])
+    for profile in (*candidates, named("token-names")):
+        if answer := subject.answer_with_ids(profile):
+            # A gateway may drop the prompt's IDs alone.
+            if engine or profile.prompt_of(answer):
+                return profile
+            return replace(profile, prompt="")
+    return replace(candidates[-1], prompt="", tokens=())

@@ -1,0 +1,75 @@
+"""The program `token-exact`: `verify` and `audit` for any server, without SGLang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from agentcore_patches._version import __version__
+from agentcore_patches.command.cli import main
+from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
+
+from .audit.command import audit
+from .command import verify
+
+PROGRAM = "token-exact"
+
+LAUNCHING = {
+    *("python", "sglang_dir", "device", "tool_call_parser", "reasoning_parser"),
+    *("startup_timeout", "log", "server_args"),
+}
+"""The parameters of `verify` that are for a server which it launches."""
+
+
+@click.group(
+    cls=GroupWithHelp, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, message=f"{PROGRAM} %(version)s")
+def commands() -> None:
+    """Check that a server, or recorded rollouts, have exact token IDs and logprobs."""
+
+
+@click.pass_context
+def _verify(context: click.Context, /, **options: Any) -> Any:
+    """Judge a running server by the numbered rules of a token-exact server.
+
+    Sends the kinds of requests that RL trainers send to vLLM, SGLang or a gateway, and
+    gives a verdict on each rule: pass, fail, unsupported (the server cannot be asked), not
+    exercised (the model did not do what the rule is about), or inconclusive (two identical
+    requests got different answers). A level is token-exact if none of its rules fails.
+
+    \b
+    Examples:
+      token-exact verify --base-url http://127.0.0.1:8000
+      token-exact verify --base-url URL --level ids,logprobs --junit verify.xml
+          in CI: both levels must hold
+      token-exact verify --base-url URL --level logprobs --expect-logprobs raw
+
+    \b
+    Exit codes:
+      0  every level that the server offers holds, and each one of --level
+      1  a rule fails or is inconclusive, or no level is offered
+      2  usage
+      5  a file could not be written
+      6  no server answers
+    """
+    if not (options["base_url"] or options["list_checks"]):
+        raise click.UsageError("Give --base-url.")
+    return context.invoke(verify, **options)
+
+
+commands.add_command(
+    CommandWithHelp(
+        "verify",
+        params=[one for one in verify.params if one.name not in LAUNCHING],
+        callback=_verify,
+        help=_verify.__doc__,
+        short_help="Judge a running server.",
+    )
+)
+commands.add_command(audit)
+
+
+def run() -> int:
+    return main(group=commands, program=PROGRAM)
