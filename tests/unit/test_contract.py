@@ -197,7 +197,7 @@ def test_only_what_a_profile_knows_is_sent() -> None:
 def test_the_program_token_exact_needs_neither_sglang_nor_libcst() -> None:
     code = (
         "import sys\n"
-        "from agentcore_verify.token_exact import run\n"
+        "from agentcore_patches.command.token_exact import run\n"
         "sys.argv[1:] = ['verify', '--base-url', 'http://127.0.0.1:9']\n"
         "assert run() == 6\n"
         "print({name.partition('.')[0] for name in sys.modules})"
@@ -212,7 +212,7 @@ def test_the_program_token_exact_needs_neither_sglang_nor_libcst() -> None:
 def test_the_program_token_exact_launches_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from agentcore_verify.token_exact import run
+    from agentcore_patches.command.token_exact import run
 
     monkeypatch.setattr(sys, "argv", ["token-exact", "verify", "--model", "scripted"])
     assert run() == 2

@@ -9,9 +9,8 @@ import click
 from agentcore_patches._version import __version__
 from agentcore_patches.command.cli import main
 from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
-
-from .audit.command import audit
-from .command import verify
+from agentcore_verify.audit.command import audit
+from agentcore_verify.command import verify
 
 PROGRAM = "token-exact"
 
