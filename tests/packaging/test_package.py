@@ -96,6 +96,13 @@ def test_the_wheel_has_every_module_and_nothing_at_top_level(
     assert license_text == (tree / "LICENSE").read_bytes()
 
 
+def test_sglang_finds_the_plugin(wheel: Path) -> None:
+    points = contents(wheel)[f"{NAME}.dist-info/entry_points.txt"].decode()
+    assert (
+        "[sglang.srt.plugins]\nagentcore = agentcore_patches.plugin:register" in points
+    )
+
+
 def test_the_sdist_is_the_tree(sdist: Path, tree: Path) -> None:
     with tarfile.open(sdist) as file:
         inside = {name.partition("/")[2] for name in file.getnames()}

@@ -64,6 +64,7 @@ CORE = (
     "tests/live/test_patched_classes.py",
     "tests/live/test_not_finite.py",
     "tests/live/test_vllm_api.py",
+    "tests/live/test_plugin.py",
 )
 
 
