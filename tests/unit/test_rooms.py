@@ -29,6 +29,7 @@ ROOMS = (
     "agentcore_verify",
     "agentcore_patches.command",
     "agentcore_patches.__main__",
+    "agentcore_patches.plugin",
 )
 """The packages and modules, the lowest first."""
 
