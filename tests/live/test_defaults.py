@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import requests
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
 from agentcore_patches.patches.releases import is_between
@@ -188,13 +188,13 @@ def test_the_server_reports_its_patches(defaulting: Server, release: str) -> Non
     for path in ("/server_info", "/get_server_info"):
         info = info_of(defaulting, path)
         assert info["agentcore_patches"] == {
-            "version": __version__,
+            "version": full_version(),
             "patches": list(names()),
             "release": release,
             "logprobs": "processed",
         }
     log = defaulting.options.log.read_text()
-    assert f"agentcore-patch {__version__}: {', '.join(names())}" in log
+    assert f"agentcore-patch {full_version()}: {', '.join(names())}" in log
     assert f"true by default: {', '.join(FLAGS)}" in log
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from agentcore_patches import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.command import result_output
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -169,13 +169,13 @@ def test_status_distinguishes_an_older_patch_from_another_build(
     run("apply")
     monkeypatch.setattr(registry, "fingerprint", lambda: "another")
     assert "the core is outdated: applied by another build of" in run("status").out
-    monkeypatch.setattr(result_output, "__version__", "9.9")
+    monkeypatch.setattr(result_output, "full_version", lambda: "9.9")
 
     ran = run("status", "--check")
 
     assert ran.code == 1
     assert (
-        f"is outdated: applied by agentcore-patch {__version__}. `agentcore-patch apply "
+        f"is outdated: applied by agentcore-patch {full_version()}. `agentcore-patch apply "
         f"--sglang-dir {package}` replaces this with 9.9." in ran.out
     )
 
