@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -63,10 +64,8 @@ def test_wheels_of_a_commit_are_equal_from_sdist_and_tree_and_name_it(
     version.write_text(version.read_text().replace(f'"{__version__}"', '"9.0.dev1"'))
 
     def run(*command: str | Path, cwd: Path = origin, **more: Any) -> str:
-        ran = subprocess.run(
-            command, cwd=cwd, check=True, capture_output=True, text=True, **more
-        )
-        return ran.stdout.strip()
+        ran = subprocess.run(command, cwd=cwd, check=True, capture_output=True, **more)
+        return str(ran.stdout, "utf-8").strip()
 
     run("git", "init", "--quiet")
     run("git", "add", "--all")
@@ -176,6 +175,15 @@ def page_of_an_index(readme: str, source: str = "") -> str:
     made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
     page: str = made["long_description"](readme, source)
     return page
+
+
+def test_without_an_address_nothing_names_a_tracker(wheel: Path) -> None:
+    metadata = contents(wheel)[f"{NAME}.dist-info/METADATA"].decode()
+    urls = re.findall(r"^Project-URL: (\w+), https://", metadata, re.MULTILINE)
+    assert len(urls) == metadata.count("Project-URL:")
+    pages = [README, (ROOT / "SECURITY.md").read_text("utf-8")]
+    pages += [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert "Issues" in urls or not [page for page in pages if "tracker" in page.lower()]
 
 
 def test_the_index_page_needs_no_other_files(sdist: Path) -> None:

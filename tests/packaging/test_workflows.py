@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,6 @@ def test_a_plan_that_fails_is_reported_once(
         created.unlink()
 
 
-def assert_done(steps: list[Step], scratch: Scratch) -> None:
+def assert_done(steps: Sequence[Step], scratch: Scratch) -> None:
     ended = run_job(steps, scratch)
     assert set(ended.values()) <= {"success", "used"}, ended
