@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
+from agentcore_patches import api
 from agentcore_patches._version import full_version
 from agentcore_patches.command import result_output
 from agentcore_patches.patches import registry
@@ -178,6 +179,17 @@ def test_status_distinguishes_an_older_patch_from_another_build(
         f"is outdated: applied by agentcore-patch {full_version()}. `agentcore-patch apply "
         f"--sglang-dir {package}` replaces this with 9.9." in ran.out
     )
+
+
+def test_a_later_commit_with_the_same_patches_is_in_place(
+    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "full_version", lambda: "9.9.dev0+gabc")
+    run("apply")
+    monkeypatch.setattr(api, "full_version", lambda: "9.9.dev0+gdef")
+    ran = run("status", "--check")
+    assert ran.code == 0
+    assert "applied by agentcore-patch 9.9.dev0+gabc." in ran.out
 
 
 def test_patches_without_a_record_are_reported(run: Run, package: Path) -> None:
