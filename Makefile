@@ -148,6 +148,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/actionlint -shellcheck= .github/workflows/*.yml examples/github-actions.yml
 
 # What the tests need that Python's packages do not bring.
 system:

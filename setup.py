@@ -6,41 +6,69 @@ there each link to one of these becomes the file's name, and each picture is lef
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
-REPOSITORY = ""
-"""URL of the files on the web, up to the slash before `docs/`; links use it if set."""
-
+SETTINGS = ConfigParser()
+SETTINGS.read("setup.cfg", "utf-8")
+URLS = dict(
+    line.split(" = ")
+    for line in SETTINGS["metadata"]["project_urls"].split("\n")
+    if line
+)
+VERSION_FILE = "agentcore_patches/_version.py"
+_VERSION = runpy.run_path(VERSION_FILE)
+VERSION: str = _VERSION["full_version"]()
 
 PAGES = "agentcore_patches/pages"
 """Where a wheel has the pages of docs/, for `agentcore-patch docs`."""
 
 
-def long_description(readme: str, repository: str = REPOSITORY) -> str:
+def long_description(readme: str, source: str | None = URLS.get("Source")) -> str:
     """The README, to be read without the files beside it."""
     text = re.sub(r"!\[[^\]]*\]\((?!https?:)[^)]*\)\n*", "", readme)
 
     def link(found: re.Match[str]) -> str:
         label, target = found.groups()
-        if repository:
-            return f"[{label}]({repository}/{target})"
+        if source:
+            return f"[{label}]({source}/blob/HEAD/{target})"
         file = target.partition("#")[0]
         return label if label.strip("`") == file else f"{label} (`{file}`)"
 
     return re.sub(r"\[([^\]]*)\]\((?!https?:|#)([^)]*)\)", link, text)
 
 
+def write_version(folder: str) -> None:
+    """Write the version with its commit into a copy, which has no git to ask."""
+    file = Path(folder, VERSION_FILE)
+    text = file.read_text("utf-8")
+    file.unlink()  # It may be a hard link to the source.
+    file.write_text(
+        text.replace(f'"{_VERSION["__version__"]}"', f'"{VERSION}"'), "utf-8"
+    )
+
+
+class SourceWithVersion(sdist):
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        write_version(base_dir)
+
+
 class BuildWithPages(build_py):
-    """Builds the package with the pages of the documentation in it."""
+    """Builds the package with its version, and the pages of the documentation in it."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
-            return  # The pages are read where they are.
+            return  # The pages are read where they are, and git knows the commit.
+        write_version(self.build_lib)
         for page in sorted(Path("docs").rglob("*.md")):
             target = Path(self.build_lib, PAGES, page.relative_to("docs"))
             self.mkpath(str(target.parent))
@@ -52,8 +80,11 @@ class BuildWithPages(build_py):
 
 
 if __name__ == "__main__":
+    # Wheels have the permissions of the files that are written here.
+    os.umask(0o022)
     setup(
-        cmdclass={"build_py": BuildWithPages},
+        version=VERSION,
+        cmdclass={"build_py": BuildWithPages, "sdist": SourceWithVersion},
         long_description=long_description(Path("README.md").read_text("utf-8")),
         packages=[
             *find_packages(include=["agentcore_patches", "agentcore_patches.*"]),
@@ -61,5 +92,4 @@ if __name__ == "__main__":
                 "verify", include=["agentcore_verify", "agentcore_verify.*"]
             ),
         ],
-        project_urls={"Source": REPOSITORY} if REPOSITORY else {},
     )

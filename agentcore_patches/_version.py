@@ -2,4 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
+from functools import cache
+from pathlib import Path
+
 __version__ = "0.2.0"
+
+
+@cache
+def full_version() -> str:
+    """Return the version; a development version names the commit of its code.
+
+    In a checkout, git knows the commit. `setup.py` adds it to `__version__` in what it
+    builds.
+    """
+    root = Path(__file__).parents[1]
+    if ".dev" not in __version__ or "+" in __version__ or not (root / ".git").exists():
+        return __version__
+    describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(
+            [*describe, "--dirty=.changed"], cwd=root, capture_output=True, text=True
+        )
+    except OSError:
+        return __version__
+    commit = done.stdout.strip()
+    return f"{__version__}+g{commit}" if commit else __version__

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import combinations
 from typing import TypeAlias
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.disk.filesystem import FOLDER, digest
 from agentcore_patches.disk.privileges import access
 from agentcore_patches.errors import (
@@ -43,6 +43,7 @@ from agentcore_patches.results import (
 from agentcore_patches.state import transaction
 from agentcore_patches.state.originals import Originals
 from agentcore_patches.state.ownership import is_created, is_ours
+from agentcore_patches.state.records import is_same_build
 from agentcore_patches.state.snapshot import (
     FileState,
     Snapshot,
@@ -279,7 +280,7 @@ def _asks_for_rust_server(install: Install) -> bool:
 
 def tool_version() -> str:
     """This version with a hash of its patches, so that `apply` sees a changed patch."""
-    return f"{__version__}+{registry.fingerprint()[:12]}"
+    return f"{full_version()}+{registry.fingerprint()[:12]}"
 
 
 def _unpatched(install: Install, snapshot: Snapshot) -> list[str]:
@@ -331,8 +332,9 @@ def _state_of_patches(snapshot: Snapshot) -> PatchState:
         return PatchState.IN_PLACE
     if not snapshot.applied:
         return PatchState.CHANGED
-    current = record.tool_version == tool_version() and not snapshot.sglang_change
-    return PatchState.IN_PLACE if current else PatchState.OUTDATED
+    current = is_same_build(record.tool_version, tool_version())
+    in_place = current and not snapshot.sglang_change
+    return PatchState.IN_PLACE if in_place else PatchState.OUTDATED
 
 
 def _patches_in(install: Install, texts: Mapping[str, bytes]) -> tuple[str, ...]:

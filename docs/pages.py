@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from agentcore_patches import listing, results
+from agentcore_patches._version import __version__, full_version
 from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
@@ -353,7 +354,9 @@ def write_sizes() -> list[Path]:
 
 def write_facts() -> list[Path]:
     file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    return _written({file: registry.facts([registry.CORE], FACTS_OF).text})
+    text = registry.facts([registry.CORE], FACTS_OF).text
+    # No commit: the text would change with each.
+    return _written({file: text.replace(full_version(), __version__)})
 
 
 def _written(texts: Mapping[Path, str]) -> list[Path]:

@@ -164,7 +164,7 @@ def _task() -> Callable[[str, Action, dict[str, Any]], str]:
         import sys
 
         def refusal(found: str) -> str:
-            wanted = tool_version.partition("+")[0]
+            wanted = tool_version.rpartition("+")[0]
             advice = f"install agentcore-patches=={wanted} on each node"
             answer = {"before": None, "applied": None, "status": None}
             error = f"{sys.executable} {found}; {advice}."
@@ -177,8 +177,9 @@ def _task() -> Callable[[str, Action, dict[str, Any]], str]:
         try:
             from agentcore_patches import api
             from agentcore_patches.cluster import driver
+            from agentcore_patches.state import records
 
-            same_build = api.tool_version() == tool_version
+            same_build = records.is_same_build(api.tool_version(), tool_version)
         except (ImportError, AttributeError):
             same_build = False
         if not same_build:

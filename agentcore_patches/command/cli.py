@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from agentcore_patches import api
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.command.documentation import page, pages
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
@@ -119,6 +119,12 @@ def deferred(name: str) -> click.Command:
     return verify
 
 
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"{PROGRAM} {full_version()}")
+        context.exit()
+
+
 @click.group(
     cls=GroupWithHelp,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -127,12 +133,14 @@ def deferred(name: str) -> click.Command:
 `{PROGRAM} docs` shows the documentation.
 """,
 )
-@click.version_option(
-    __version__,
+@click.option(
     "-V",
     "--version",
-    prog_name=PROGRAM,
-    message="%(prog)s %(version)s",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
 )
 def commands() -> None:
     """Exact token IDs for RL trainers from an installed SGLang.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import __version__, full_version
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import is_older_than_supported
 from agentcore_patches.patches import registry
@@ -295,10 +295,10 @@ def _status(result: StatusResult) -> Iterator[str]:
     elif not result.recorded:
         yield f"These sources contain parts of patches. {_UNRECORDED}"
     elif state is PatchState.OUTDATED:
-        build = "another build of " if result.applied_by == __version__ else ""
+        build = "another build of " if result.applied_by == full_version() else ""
         yield f"{are} outdated: applied by {build}agentcore-patch {result.applied_by}."
         if can_apply:
-            yield f"`{_apply(install)}` replaces this with {__version__}."
+            yield f"`{_apply(install)}` replaces this with {full_version()}."
     elif state is PatchState.CHANGED:
         yield f"{are} incomplete."
         yield from _changed(result)

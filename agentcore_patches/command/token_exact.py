@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.command.cli import main
 from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
 from agentcore_verify.audit.command import audit
@@ -24,7 +24,7 @@ LAUNCHING = {
 @click.group(
     cls=GroupWithHelp, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(__version__, message=f"{PROGRAM} %(version)s")
+@click.version_option(full_version(), message=f"{PROGRAM} %(version)s")
 def commands() -> None:
     """Check that a server, or recorded rollouts, have exact token IDs and logprobs."""
 

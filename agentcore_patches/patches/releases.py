@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from string import Template
 from typing import Generic, TypeVar
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.patches.paths import (
     COMMUNICATOR_MIXIN,
     CONTROL_MIXIN,
@@ -305,7 +305,7 @@ def facts_module(version: str, patches: Sequence[str]) -> str:
         for name, (meaning, by_release) in FACTS.items()
     ]
     facts += [
-        ("VERSION", "The version of agentcore-patch that wrote this.", __version__),
+        ("VERSION", "The version of agentcore-patch that wrote this.", full_version()),
         ("INSTALLED", "The core and the installed extras.", tuple(patches)),
         (
             "LISTED",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import click
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.errors import (
     PROGRAM,
     AgentcoreError,
@@ -85,7 +85,7 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
         case _:
             kind, code = "bug", _BUG
             name = type(error).__name__
-            message = f"This is a bug in {PROGRAM} {__version__}: {name}: {error}."
+            message = f"This is a bug in {PROGRAM} {full_version()}: {name}: {error}."
             hint = (
                 f"{_IN_PLACE} Please report the bug, with the output of the same command "
                 f"when {DEBUG}=1 is set."

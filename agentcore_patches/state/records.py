@@ -21,6 +21,14 @@ from agentcore_patches.state.ownership import is_created, may_be_patched
 _T = TypeVar("_T")
 
 
+def is_same_build(one: str, other: str) -> bool:
+    """Return True if two `tool_version`s hash the same patches.
+
+    Their commits may differ: a commit need not change what is applied.
+    """
+    return one.rpartition("+")[2] == other.rpartition("+")[2]
+
+
 @dataclass(frozen=True)
 class FileRecord:
     """A patched file: the original, the new SHA-256, the original's bytecode files.

@@ -18,7 +18,13 @@ from agentcore_patches.installs.versions import same_release
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.paths import LANDING
 from agentcore_patches.state.ownership import is_created, is_ours, may_be_patched
-from agentcore_patches.state.records import FileRecord, JournalFile, Record, RecordFile
+from agentcore_patches.state.records import (
+    FileRecord,
+    JournalFile,
+    Record,
+    RecordFile,
+    is_same_build,
+)
 from agentcore_patches.state.store import Store
 
 UNCHANGED = "Nothing was changed."
@@ -93,7 +99,7 @@ class Snapshot:
             and self.applied
             and self.sglang_change is None
             and set(self.record.patches) == set(patches)
-            and self.record.tool_version == tool_version
+            and is_same_build(self.record.tool_version, tool_version)
         )
 
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import requests
 
-from agentcore_patches._version import __version__
+from agentcore_patches import __version__, status
 from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
 from agentcore_patches.patches.releases import is_between
@@ -184,17 +184,21 @@ async def text_of(server: Server, body: Json) -> str:
 
 
 @each_mode
-def test_the_server_reports_its_patches(defaulting: Server, release: str) -> None:
+def test_the_server_reports_its_patches(
+    defaulting: Server, release: str, trees: Trees
+) -> None:
+    version = status(sglang_dir=trees.patched / "sglang").applied_by
+    assert version and version.startswith(__version__)
     for path in ("/server_info", "/get_server_info"):
         info = info_of(defaulting, path)
         assert info["agentcore_patches"] == {
-            "version": __version__,
+            "version": version,
             "patches": list(names()),
             "release": release,
             "logprobs": "processed",
         }
     log = defaulting.options.log.read_text()
-    assert f"agentcore-patch {__version__}: {', '.join(names())}" in log
+    assert f"agentcore-patch {version}: {', '.join(names())}" in log
     assert f"true by default: {', '.join(FLAGS)}" in log
 
 

@@ -1,6 +1,6 @@
 """Run the files in examples/ line by line, without Docker, GitHub or Slurm.
 
-Commands of a Dockerfile or a pod run with sh, those of a job with bash like on GitHub,
+Commands of a Dockerfile or a pod run with sh, those of a job with bash as on GitHub,
 in an environment with SGLang installed like in the base image. A script replaces
 Slurm's `srun`: it runs the command twice at once, as two nodes with one environment.
 """
@@ -16,12 +16,13 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from agentcore_patches import __version__
 from agentcore_verify import checks
 from tests.packaging.scratch import Ran, Scratch
+from tests.packaging.workflows import SUMMARY, run_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCKER_SHELL = ("/bin/sh", "-c")
-GITHUB_SHELL = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 CHAT = "srt/entrypoints/openai/serving_chat.py"
 
 pytestmark = pytest.mark.live
@@ -96,22 +97,34 @@ def test_an_sglang_other_than_the_checkout_fails_the_build(
     assert ran[-1][0] == "agentcore-patch status --check"
 
 
-def test_a_job(empty_scratch: Callable[[], Scratch]) -> None:
+def test_a_job(
+    empty_scratch: Callable[[], Scratch],
+    vanilla_tree: Callable[[Path], Path],
+    tmp_path: Path,
+) -> None:
     workflow = yaml.safe_load((EXAMPLES / "github-actions.yml").read_text())
     [job] = workflow["jobs"].values()
-    *steps, keep = job["steps"]
-    scratch = empty_scratch()
-    for step in steps:
-        if "run" in step:
-            ran = scratch.run(step["run"], shell=GITHUB_SHELL)
-            assert ran.code == 0, ran.out
+    *steps, action, keep = job["steps"]
     assert keep["uses"].startswith("actions/upload-artifact@")
-    assert "!cancelled()" in keep["if"]  # It keeps the report of a failure, too.
-    kept = {name: scratch.folder / name for name in keep["with"]["path"].split()}
-    cases = ElementTree.parse(kept["verify.xml"]).findall("testsuite/testcase")
+    scratch = empty_scratch()
+    report, summary = (
+        scratch.folder / name for name in (keep["with"]["path"], SUMMARY)
+    )
+
+    unpatched = f"--model scripted --device cpu --sglang-dir {vanilla_tree(tmp_path)}"
+    failing = {**action, "with": {**action["with"], "verify": unpatched}}
+    ended = [*run_job([*steps, failing, keep], scratch).values()]
+    assert ended[-3:] == ["success", "failure", "used"]
+    assert ElementTree.parse(report).findall(".//failure")
+    summary.unlink()
+
+    assert "failure" not in run_job([action], scratch).values()
+    cases = ElementTree.parse(report).findall("testsuite/testcase")
     assert [case.get("name") for case in cases] == list(checks.NAMES)
-    assert not ElementTree.parse(kept["verify.xml"]).findall(".//failure")
-    assert ElementTree.parse(kept["verify.svg"]).getroot().tag.endswith("svg")
+    assert not ElementTree.parse(report).findall(".//failure")
+    told = summary.read_text().splitlines()
+    assert told[:2] == ["~~~", f"agentcore-patch {__version__}"]
+    assert told[-2].startswith("PASSED: ") and told[-1] == "~~~"
 
 
 SRUN = """#!/bin/bash

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import email
 import json
+import os
+import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,15 +56,45 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     return scratch
 
 
-def test_a_wheel_from_the_sdist_equals_one_from_the_tree(
-    wheel: Path, tree: Path, tmp_path: Path
+def test_wheels_of_a_commit_are_equal_from_sdist_and_tree_and_name_it(
+    tree: Path, tmp_path: Path
 ) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, tree],
-        check=True,
-        capture_output=True,
-    )
-    assert contents(tmp_path / wheel.name) == contents(wheel)
+    origin = shutil.copytree(tree, tmp_path / "origin")
+    version = origin / "agentcore_patches/_version.py"
+    version.write_text(version.read_text().replace(f'"{__version__}"', '"9.0.dev1"'))
+
+    def run(*command: str | Path, cwd: Path = origin, **more: Any) -> str:
+        ran = subprocess.run(command, cwd=cwd, check=True, capture_output=True, **more)
+        return str(ran.stdout, "utf-8").strip()
+
+    run("git", "init", "--quiet")
+    run("git", "add", "--all")
+    run("git", "-c", "user.name=a", "-c", "user.email=a", "commit", "--quiet", "-mx")
+    commit = run("git", "rev-parse", "--short=12", "HEAD")
+    name = f"agentcore_patches-9.0.dev1+g{commit}-py3-none-any.whl"
+
+    def build(umask: int, *formats: str) -> bytes:
+        clone = tmp_path / str(umask)
+        run("git", "clone", "--quiet", origin, clone)
+        run(
+            *(sys.executable, "-m", "uv", "build", *formats),
+            cwd=clone,
+            umask=umask,
+            env={
+                **os.environ,
+                "SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct"),
+            },
+        )
+        return (clone / "dist" / name).read_bytes()
+
+    assert build(0o077, "--wheel") == build(0o022)  # The second is from an sdist.
+    inside = contents(tmp_path / str(0o077) / "dist" / name)
+    assert f'"9.0.dev1+g{commit}"' in inside["agentcore_patches/_version.py"].decode()
+    full_version = runpy.run_path(str(version))["full_version"]
+    assert full_version() == f"9.0.dev1+g{commit}"
+    (origin / "README.md").write_text("changed")
+    full_version.cache_clear()
+    assert full_version() == f"9.0.dev1+g{commit}.changed"
 
 
 def test_the_wheel_has_every_module_and_nothing_at_top_level(
@@ -136,11 +170,20 @@ def test_an_index_accepts_the_metadata(dist: Path, wheel: Path) -> None:
     assert metadata.get_payload() == page_of_an_index(README)
 
 
-def page_of_an_index(readme: str, repository: str = "") -> str:
+def page_of_an_index(readme: str, source: str = "") -> str:
     """Return a README as `setup.py` converts it for an index."""
     made = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
-    page: str = made["long_description"](readme, repository)
+    page: str = made["long_description"](readme, source)
     return page
+
+
+def test_without_an_address_nothing_names_a_tracker(wheel: Path) -> None:
+    metadata = contents(wheel)[f"{NAME}.dist-info/METADATA"].decode()
+    urls = re.findall(r"^Project-URL: (\w+), https://", metadata, re.MULTILINE)
+    assert len(urls) == metadata.count("Project-URL:")
+    pages = [README, (ROOT / "SECURITY.md").read_text("utf-8")]
+    pages += [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert "Issues" in urls or not [page for page in pages if "tracker" in page.lower()]
 
 
 def test_the_index_page_needs_no_other_files(sdist: Path) -> None:
@@ -158,9 +201,10 @@ def test_the_index_page_needs_no_other_files(sdist: Path) -> None:
 def test_links_of_the_index_page_lead_to_the_repository() -> None:
     page = page_of_an_index(README, "https://git.example/agentcore")
     assert all(
-        link.startswith("https://git.example/agentcore/") for link in links_of(page)
+        link.startswith("https://git.example/agentcore/blob/HEAD/")
+        for link in links_of(page)
     )
-    assert "(https://git.example/agentcore/docs/tutorial.md)" in page
+    assert "(https://git.example/agentcore/blob/HEAD/docs/tutorial.md)" in page
 
 
 def test_the_index_page_shows_no_missing_picture() -> None:

@@ -14,7 +14,7 @@ from typing import get_args
 
 import pytest
 
-from agentcore_patches import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.command import cli
 from agentcore_patches.errors import AgentcoreError, FailureKind
 from agentcore_patches.installs.install import find
@@ -183,7 +183,9 @@ def test_a_bug_is_reported_without_a_traceback(
     ran = run("apply")
 
     assert ran.code == 70
-    assert ran.err.startswith(f"error: This is a bug in agentcore-patch {__version__}:")
+    assert ran.err.startswith(
+        f"error: This is a bug in agentcore-patch {full_version()}:"
+    )
     assert "KeyError: 'nothing'" in ran.err and "Traceback" not in ran.err
     assert run("apply", "--json").document["error"]["kind"] == "bug"
     monkeypatch.setenv("AGENTCORE_DEBUG", "1")

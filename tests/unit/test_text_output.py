@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from agentcore_patches import __version__
+from agentcore_patches import api
+from agentcore_patches._version import full_version
 from agentcore_patches.command import result_output
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -169,15 +170,26 @@ def test_status_distinguishes_an_older_patch_from_another_build(
     run("apply")
     monkeypatch.setattr(registry, "fingerprint", lambda: "another")
     assert "the core is outdated: applied by another build of" in run("status").out
-    monkeypatch.setattr(result_output, "__version__", "9.9")
+    monkeypatch.setattr(result_output, "full_version", lambda: "9.9")
 
     ran = run("status", "--check")
 
     assert ran.code == 1
     assert (
-        f"is outdated: applied by agentcore-patch {__version__}. `agentcore-patch apply "
+        f"is outdated: applied by agentcore-patch {full_version()}. `agentcore-patch apply "
         f"--sglang-dir {package}` replaces this with 9.9." in ran.out
     )
+
+
+def test_a_later_commit_with_the_same_patches_is_in_place(
+    run: Run, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "full_version", lambda: "9.9.dev0+gabc")
+    run("apply")
+    monkeypatch.setattr(api, "full_version", lambda: "9.9.dev0+gdef")
+    ran = run("status", "--check")
+    assert ran.code == 0
+    assert "applied by agentcore-patch 9.9.dev0+gabc." in ran.out
 
 
 def test_patches_without_a_record_are_reported(run: Run, package: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import ClassVar
 
-from agentcore_patches._version import __version__
+from agentcore_patches._version import full_version
 from agentcore_patches.errors import ServerError
 
 
@@ -118,7 +118,7 @@ class Versions:
         patched_by: the agentcore-patch that patched it; None if unpatched or unknown.
     """
 
-    agentcore_patch: str = __version__
+    agentcore_patch: str = field(default_factory=full_version)
     sglang: str | None = None
     patched_by: str | None = None
 
