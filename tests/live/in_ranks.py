@@ -194,7 +194,7 @@ def outcomes() -> dict[tuple[str, bool, int], Outcome]:
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
         ranks = [
-            spawn.Process(target=run_rank, args=(rank, store, queue))
+            spawn.Process(target=run_rank, args=(rank, store, queue), daemon=True)
             for rank in range(N_RANKS)
         ]
         for process in ranks:
