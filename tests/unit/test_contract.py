@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_verify import checks, profiles
+from agentcore_verify import checks, client, profiles
 from agentcore_verify.contract import LEVELS, RULES, Ledger, level_of
 from agentcore_verify.profiles import PROFILES, at, named
 from agentcore_verify.report import render_table
@@ -23,6 +23,7 @@ from agentcore_verify.results import (
     Report,
     Skipped,
 )
+from agentcore_verify.scoring import score
 from agentcore_verify.subject import Subject
 
 
@@ -221,3 +222,15 @@ def test_the_program_token_exact_launches_nothing(
 
 def test_a_ledger_starts_without_verdicts() -> None:
     assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
+
+
+def test_the_last_id_of_the_vocabulary_is_named_0_by_sglang_in_a_scored_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [[None, 5, None], [-0.5, 0, None], [-2.0, 0, None], [-1.0, 0, None]]
+    answer = {"meta_info": {"input_token_logprobs": rows}, "output_ids": [6]}
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
+    found = score(Subject("http://h"), (5, 9, 0, 7))
+    # Another ID that comes back as 0 was not prefilled.
+    assert found.prompt == (5, 9, 0, 0)
+    assert found.logprobs == ({}, {9: -0.5}, {0: -2.0}, {0: -1.0})

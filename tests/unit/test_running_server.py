@@ -126,6 +126,17 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     assert verdicts <= {"unsupported", "not exercised"}
 
 
+def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
+) -> None:
+    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
+    url = serve(httpserver, {}, traced, routes=True)
+    main(["verify", "--base-url", url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
+    assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, strict: bool

@@ -17,6 +17,8 @@ from agentcore_verify.subject import Subject
 THROUGH_ROUTER = (
     "determinism",
     "same-ids",
+    "re-score",
+    "logprob-mode",
     "tools",
     "reasoning",
     "choices",
@@ -24,7 +26,7 @@ THROUGH_ROUTER = (
     "concurrency",
     "openai-client",
 )
-"""Checks that need only chat requests and answers that are passed on."""
+"""Checks that need only chat requests, /generate and answers that are passed on."""
 
 NOT_DECODED = (
     "Token IDs were not compared with texts: the router does not pass on /detokenize."

@@ -27,7 +27,7 @@ from .identity import find_profile, identify
 from .launching import Device, server_options
 from .profiles import named
 from .progress import Progress
-from .results import Outcome, Report, Result, RuleResult, Versions
+from .results import Outcome, Report, Result, RuleResult, Skipped, Versions
 from .server import Server, ServerOptions, option_value
 from .subject import NO_IDS, Subject
 
@@ -207,17 +207,15 @@ class _Run:
             "Run `agentcore-patch apply` on its machine, and restart it."
         )
 
-    def _look_for_router(self, subject: Subject) -> dict[str, Result]:
-        """Note what a router drops; return the checks that it makes impossible, by name."""
+    def _look_for_router(self, subject: Subject) -> dict[str, Skipped]:
+        """Note what a router drops; return why checks are impossible, by their names."""
         self.notes.append(router.NOT_DECODED)
         self.notes += [
             f"The router drops the request field {field.name}: {field.meaning}."
             for field in router.dropped_fields(subject)
         ]
         return {
-            name: Result(
-                name, Outcome.SKIPPED, router.NOT_CHECKED, advice=router.ADVICE
-            )
+            name: Skipped(router.NOT_CHECKED, advice=router.ADVICE)
             for name in checks.NAMES
             if name not in router.THROUGH_ROUTER
         }
@@ -334,11 +332,11 @@ class _Run:
         self,
         subject: Subject,
         server: Server | None,
-        skipped: Mapping[str, Result],
+        skipped: Mapping[str, Skipped],
     ) -> None:
         """Run the checks; if the server dies, skip the rest and raise ServerError.
 
-        `skipped` has the results of the checks that cannot be run here, by name.
+        `skipped` tells, by name, why checks cannot be run here.
         """
         self.subject = subject
         if subject.info.get("skip_tokenizer_init"):
@@ -351,10 +349,8 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            result = (
-                skipped.get(name)
-                or check.without_extra(self.patches)
-                or check.run(subject)
+            result = check.without_extra(self.patches) or check.run(
+                subject, skipped.get(name)
             )
             self.results.append(result)
             self.progress.check_ended(result)

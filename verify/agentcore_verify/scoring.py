@@ -63,11 +63,16 @@ def score(
             if error.status != 404:
                 raise
             raise Skipped(f"The server has no {path}.") from error
-    return _of_generate(answer) if path == "/generate" else _of_completions(answer)
+    if path == "/generate":
+        return _of_generate(answer, ids)
+    return _of_completions(answer)
 
 
-def _of_generate(answer: Any) -> Scored:
+def _of_generate(answer: Any, ids: Sequence[int]) -> Scored:
     rows: list[Any] = answer["meta_info"]["input_token_logprobs"]
+    # SGLang names the vocabulary's last ID 0 here; its logprob is right.
+    for row, sent in zip(rows, ids, strict=False):
+        row[1] = sent if row[1] == 0 and sent == max(ids) else row[1]
     likeliest = answer["meta_info"].get("input_top_logprobs") or [None] * len(rows)
     return Scored(
         prompt=tuple(row[1] for row in rows),

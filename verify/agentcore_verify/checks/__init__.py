@@ -21,7 +21,7 @@ from functools import cache
 from importlib import import_module
 
 from agentcore_verify.client import ClientError
-from agentcore_verify.results import Failed, NotPassed, Outcome, Result
+from agentcore_verify.results import Failed, NotPassed, Outcome, Result, Skipped
 from agentcore_verify.subject import Subject
 
 NAMES = (
@@ -74,12 +74,14 @@ class Check:
         message = f"The extra {self.extra} is not installed."
         return Result(self.name, Outcome.SKIPPED, message)
 
-    def run(self, subject: Subject) -> Result:
-        """Run the check; the result includes its exceptions."""
+    def run(self, subject: Subject, skipped: Skipped | None = None) -> Result:
+        """Run the check, unless it is skipped; the result includes its exceptions."""
         began = time.monotonic()
         message, ended = "", None
         subject.ledger.begin(self.rules)
         try:
+            if skipped:
+                raise skipped
             message = self.check(subject)
         except NotPassed as error:
             ended = error

@@ -47,8 +47,8 @@ def check(subject: Subject) -> str:
     if expected and meaning != expected:
         raise Failed(
             f"Logprobs are {meaning}, not {expected}.",
-            advice="SGLang: SGLANG_RETURN_ORIGINAL_LOGPROB=1 makes them raw. vLLM: "
-            "--logprobs-mode.",
+            advice="SGLang: SGLANG_RETURN_ORIGINAL_LOGPROB=1 makes them raw, 0 scaled. "
+            "vLLM: --logprobs-mode.",
         )
     return f"logprobs are {meaning}"
 

@@ -21,4 +21,5 @@ def check(subject: Subject) -> str:
     answers = [both_modes(subject, question)[0] for question in QUESTIONS]
     answers += [both_modes(subject, "emoji", max_tokens=n)[0] for n in LENGTHS]
     n_tokens = sum(len(answer.ids()) for answer in answers)
-    return f"{n_tokens} tokens of {len(answers)} answers are equal in both modes"
+    equal = "equal in both modes" if subject.profile.streams else "whole"
+    return f"{n_tokens} tokens of {len(answers)} answers are {equal}"
