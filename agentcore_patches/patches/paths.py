@@ -28,6 +28,7 @@ MIN_NEW_TOKENS = "srt/sampling/penaltylib/min_new_tokens.py"
 SCHEDULE_BATCH = "srt/managers/schedule_batch.py"
 OUTPUT_PROCESSOR = "srt/managers/scheduler_output_processor_mixin.py"
 RESULT_PROCESSOR = "srt/managers/scheduler_components/batch_result_processor.py"
+LOGPROB_RESULTS = "srt/managers/scheduler_components/logprob_result_processor.py"
 OUTPUT_STREAMER = "srt/managers/scheduler_components/output_streamer.py"
 OUTPUT_SENDER = "srt/managers/scheduler_components/output_sender.py"
 UPDATE_WEIGHTS_MIXIN = "srt/managers/scheduler_update_weights_mixin.py"
@@ -71,6 +72,7 @@ WRITING_ORDER = (
     WEIGHT_UPDATER,
     OUTPUT_PROCESSOR,
     RESULT_PROCESSOR,
+    LOGPROB_RESULTS,
     OUTPUT_STREAMER,
     OUTPUT_SENDER,
     SCHEDULER,
@@ -136,6 +138,7 @@ EVER_PATCHED = (
     OLD_SESSION_CONTROLLER,
     SESSION_CONTROLLER,
     LLGUIDANCE,
+    LOGPROB_RESULTS,
 )
 
 # First and last release in which patches change a file, for files that are not changed
@@ -150,6 +153,7 @@ RELEASES = {
     UPDATE_WEIGHTS_MIXIN: ("", "0.5.12"),
     WEIGHT_UPDATER: ("0.5.13", ""),
     RESULT_PROCESSOR: ("0.5.13", ""),
+    LOGPROB_RESULTS: ("0.5.13", ""),
     OUTPUT_STREAMER: ("0.5.13", ""),
     OUTPUT_SENDER: ("0.5.13", "0.5.17"),
     DISAGGREGATED_DECODE: ("0.5.11", ""),

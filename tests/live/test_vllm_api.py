@@ -207,7 +207,7 @@ def test_max_tokens_beyond_the_context_fills_it(
 def test_alternatives_and_logprobs_of_the_prompt(
     server: Server, streaming: bool
 ) -> None:
-    prompt = prompt_of(server, "plain")
+    prompt = [447, *prompt_of(server, "plain")]  # The last ID of the vocabulary.
     expected = native(
         server,
         prompt,
@@ -230,6 +230,7 @@ def test_alternatives_and_logprobs_of_the_prompt(
     first, *others = answer["prompt_logprobs"]
     assert first is None
     assert len(others) == len(prompt) - 1
+    assert [row[1] for row in expected["input_token_logprobs"]] == prompt
     rows = expected["input_token_logprobs"][1:]
     tops = expected["input_top_logprobs"][1:]
     for said, row, top in zip(others, rows, tops, strict=True):

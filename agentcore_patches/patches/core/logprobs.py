@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from agentcore_patches.edits import Insert
+from agentcore_patches.edits import Insert, Replace
 from agentcore_patches.patches.hooks import Hook
 from agentcore_patches.patches.paths import (
     HTTP_SERVER,
+    LOGPROB_RESULTS,
+    OUTPUT_PROCESSOR,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
@@ -48,6 +50,36 @@ HOOKS: tuple[Hook, ...] = (
             "if agentcore_refusal is not None:\n"
             "    return _create_error_response(agentcore_refusal)",
         ),
+    ),
+    Hook(
+        "logprobs/last-id",
+        "the vocabulary's last ID is a token, not an image's placeholder",
+        Replace(
+            OUTPUT_PROCESSOR,
+            "SchedulerOutputProcessorMixin._process_input_token_logprobs",
+            "req.input_token_logprobs_idx = [\n"
+            "    x if x < self.model_config.vocab_size - 1 else 0\n"
+            "    for x in input_token_logprobs_idx\n"
+            "]",
+            "req.input_token_logprobs_idx = [\n"
+            "    x if x < self.model_config.vocab_size else 0\n"
+            "    for x in input_token_logprobs_idx\n"
+            "]",
+        ),
+        since={
+            "0.5.13": Replace(
+                LOGPROB_RESULTS,
+                "SchedulerLogprobResultProcessor._process_input_token_logprobs",
+                "req.logprob.input_token_logprobs_idx = [\n"
+                "    x if x < self.model_config.vocab_size - 1 else 0\n"
+                "    for x in input_token_logprobs_idx\n"
+                "]",
+                "req.logprob.input_token_logprobs_idx = [\n"
+                "    x if x < self.model_config.vocab_size else 0\n"
+                "    for x in input_token_logprobs_idx\n"
+                "]",
+            ),
+        },
     ),
     Hook(
         "logprobs/finite",
