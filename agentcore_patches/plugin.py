@@ -46,7 +46,7 @@ def register() -> None:
     require, apply = os.environ.get(REQUIRE, ""), os.environ.get(APPLY) or "0"
     level = logging.INFO
     try:
-        line = _check(tuple(name.strip() for name in require.split(",") if name), apply)
+        line = _check(tuple(filter(None, map(str.strip, require.split(",")))), apply)
     except Exception as error:
         known = isinstance(error, AgentcoreError)
         line = str(error) if known else f"{type(error).__name__}: {error}"
@@ -94,8 +94,11 @@ def _look(required: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
         patches = api.status().patches
     place = f"SGLang {install.version} in {install.package}"
-    options = (f" --with {name}" for name in required if name != CORE)
-    remedy = f"run `{PROGRAM} apply{''.join(options)}`."
+    options = [f"--with {name}" for name in required if name != CORE]
+    if install.release is None:
+        options.append("--unlisted")
+    command = " ".join((PROGRAM, "apply", *options))
+    remedy = f"run `{command}`."
     states = list(snapshot.files.values())
     if not patches or snapshot.superseded:
         return patches, f"{place} is not patched: {remedy}"
