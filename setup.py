@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shutil
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def long_description(readme: str, source: str | None = URLS.get("Source")) -> st
 def write_version(folder: str) -> None:
     """Write the version with its commit into a copy, which has no git to ask."""
     file = Path(folder, VERSION_FILE)
-    text = file.read_text("utf-8")
+    text = Path(VERSION_FILE).read_text("utf-8")
     file.unlink()  # It may be a hard link to the source.
     file.write_text(
         text.replace(f'"{_VERSION["__version__"]}"', f'"{VERSION}"'), "utf-8"
@@ -65,6 +66,10 @@ class BuildWithPages(build_py):
     """Builds the package with its version, and the pages of the documentation in it."""
 
     def run(self) -> None:
+        if not self.editable_mode:
+            # An earlier build may have left modules that are gone.
+            for package in ("agentcore_patches", "agentcore_verify"):
+                shutil.rmtree(Path(self.build_lib, package), ignore_errors=True)
         super().run()
         if self.editable_mode:
             return  # The pages are read where they are, and git knows the commit.

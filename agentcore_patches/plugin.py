@@ -40,10 +40,10 @@ def register() -> None:
     Raises:
         SystemExit: the environment asks for patches that are not in place.
     """
-    # SGLang spawned this process. A trainer may have spawned the first one.
-    if parent_process() is not None and _CHECKED in os.environ:
-        return
     require, apply = os.environ.get(REQUIRE, ""), os.environ.get(APPLY) or "0"
+    # SGLang spawned this process. A trainer may have spawned the first one.
+    if parent_process() is not None and os.environ.get(_CHECKED) == require + apply:
+        return
     level = logging.INFO
     try:
         line = _check(tuple(filter(None, map(str.strip, require.split(",")))), apply)
@@ -54,7 +54,7 @@ def register() -> None:
             print(f"error: {PROGRAM} {__version__}: {line}", file=sys.stderr)
             raise SystemExit(EXIT_CODE) from None
         level = logging.WARNING
-    os.environ[_CHECKED] = "1"
+    os.environ[_CHECKED] = require + apply
     _LOG.log(level, "%s %s: %s", PROGRAM, __version__, line)
 
 
@@ -66,7 +66,7 @@ def _check(required: tuple[str, ...], apply: str) -> str:
     if apply not in ("0", "1"):
         raise UsageError(f"{APPLY} must be 0 or 1, not {apply!r}.")
     imported = _imported()
-    if apply == "1" and not imported:
+    if apply == "1" and not imported and not _is_tried(required):
         from agentcore_patches import api
 
         extras = [name for name in required if name != CORE]
@@ -77,6 +77,13 @@ def _check(required: tuple[str, ...], apply: str) -> str:
         late = f" {APPLY}=1 is too late here: {imported} is imported already."
         raise SourceConflict(problem + (late if apply == "1" else ""))
     return f"{_and(patches)} {'are' if len(patches) > 1 else 'is'} in place."
+
+
+def _is_tried(required: tuple[str, ...]) -> bool:
+    """True if an unlisted SGLang has the patches, which `apply --unlisted` tried."""
+    from agentcore_patches.installs.install import find
+
+    return find().release is None and not _look(required)[1]
 
 
 def _look(required: tuple[str, ...]) -> tuple[tuple[str, ...], str]:

@@ -164,7 +164,7 @@ def _task() -> Callable[[str, Action, dict[str, Any]], str]:
         import sys
 
         def refusal(found: str) -> str:
-            wanted = tool_version.rpartition("+")[0]
+            wanted = tool_version.partition("+")[0]
             advice = f"install agentcore-patches=={wanted} on each node"
             answer = {"before": None, "applied": None, "status": None}
             error = f"{sys.executable} {found}; {advice}."

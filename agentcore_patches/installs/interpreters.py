@@ -64,7 +64,9 @@ def look() -> dict[str, object]:
 
 
 def look_here() -> Look:
-    return typed(Look, {**look(), "search": sys.path})
+    # A program may have put other things there, which imports ignore.
+    search = [str(one) for one in sys.path if isinstance(one, str)]
+    return typed(Look, {**look(), "search": search})
 
 
 def ask(python: Path) -> Look:

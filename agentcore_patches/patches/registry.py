@@ -198,7 +198,10 @@ def fingerprint() -> str:
 
 
 def _deciding() -> Mapping[Path, str]:
-    """Return planner, patches, stubs, landing code and all their imports, by path."""
+    """Return planner, patches, stubs, landing code and all their imports, by path.
+
+    The version is left out: a commit alone changes nothing that is applied.
+    """
     package = _PATCHES.parent
     paths = [*_PATCHES.rglob("*.py"), *(package / "landing").rglob("*.py")]
     paths += [package / "planning" / "fitting.py"]
@@ -207,7 +210,7 @@ def _deciding() -> Mapping[Path, str]:
     imports: set[tuple[str, str]] = set()
     while paths:
         path = paths.pop()
-        if path in found or not path.is_file():
+        if path in found or path.name == "_version.py" or not path.is_file():
             continue
         found[path] = text = path.read_text("utf-8")
         new = {*_IMPORTS.findall(text)} - imports

@@ -22,11 +22,14 @@ _T = TypeVar("_T")
 
 
 def is_same_build(one: str, other: str) -> bool:
-    """Return True if two `tool_version`s hash the same patches.
+    """Return True if two `tool_version`s have one version and hash the same patches.
 
     Their commits may differ: a commit need not change what is applied.
     """
-    return one.rpartition("+")[2] == other.rpartition("+")[2]
+    (version, *_, patches), (other_version, *_, other_patches) = (
+        text.split("+") for text in (one, other)
+    )
+    return (version, patches) == (other_version, other_patches)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,16 @@ def test_a_trainer_may_spawn_the_first_process(
             plugin.register()
 
 
+def test_a_process_with_another_requirement_is_checked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugin, "parent_process", lambda: "a process")
+    plugin.register()
+    monkeypatch.setenv(plugin.REQUIRE, "core")
+    with pytest.raises(SystemExit):
+        plugin.register()
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [

@@ -35,7 +35,8 @@ def check() -> None:
         return
     store, n_ranks = _get_default_store(), distributed.get_world_size()
     names = [f"agentcore-patch {rank}" for rank in range(n_ranks)]
-    own = f"agentcore-patch {release.VERSION}: {', '.join(release.INSTALLED)}"
+    version = release.VERSION.partition("+")[0]  # Commits may differ.
+    own = f"agentcore-patch {version}: {', '.join(release.INSTALLED)}"
     store.set(names[distributed.get_rank()], own)
     remedy = (
         "Run `agentcore-patch apply`, in the same version, on every node, with the "

@@ -159,7 +159,7 @@ def new_spans(rids: Iterable[str]) -> list[list[Any] | None] | None:
 def _spans_to_send(req: Req) -> list[Any] | None:
     """Return the spans of the tokens of a request that are sent now, or None.
 
-    The last span may grow: `http.weight_versions.take` extends it with each output.
+    The last span may grow: `http.weight_versions.record` extends it with each output.
     """
     spans, n_tokens = req.weight_versions, req.send_token_offset
     ends = [begin for _, begin in spans[1:]] + [n_tokens]
