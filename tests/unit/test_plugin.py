@@ -197,6 +197,17 @@ def test_patches_are_applied_before_sglang_imports_the_files(
     assert caplog.messages == [f"{NAME} core and beta are in place."] * 2
 
 
+def test_an_unlisted_sglang_that_was_patched_is_in_place(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "version.py").write_text('__version__ = "0.5.99"\n')
+    monkeypatch.setenv(plugin.APPLY, "1")
+    with pytest.raises(SystemExit):
+        plugin.register()
+    api.apply(unlisted=True)
+    plugin.register()
+
+
 def test_the_check_is_fast_and_imports_little() -> None:
     """SGLang waits for it at each start; a trainer's program has the time as well."""
     # SGLang has imported the modules of the first line.
