@@ -224,6 +224,31 @@ def test_a_ledger_starts_without_verdicts() -> None:
     assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
 
 
+def choice(*ids: int, **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": "Hi."}
+    return {"index": 0, "message": message, "token_ids": [*ids], **more}
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"choices": [choice(7)], "metadata": "x"}, "fail"),
+        ({"choices": [choice(-1)]}, "fail"),
+        ({"choices": [choice(7)]}, "unsupported"),
+    ],
+    ids=["unreadable", "no token ID", "no versions"],
+)
+def test_the_versions_of_a_running_server(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], verdict: str
+) -> None:
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get("weight-versions").run(subject)
+    found = {one.number: one.verdict for one in subject.ledger.results(LEVELS)}
+    assert found[18] == verdict
+
+
 def test_the_last_id_of_the_vocabulary_is_named_0_by_sglang_in_a_scored_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

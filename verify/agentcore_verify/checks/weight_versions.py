@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcore_verify.audit.readers import choices
+from agentcore_verify.audit.readers import choices, fields
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
@@ -59,7 +59,10 @@ def check(subject: Subject) -> str:
 def _assert_named(subject: Subject) -> None:
     """Check that the versions which an answer names are those of all its tokens."""
     reply = subject.reference("plain")
-    [turn] = choices.turns(reply.body, [*reply.answer.events], None)
+    try:
+        [turn] = choices.turns(reply.body, [*reply.answer.events], None)
+    except fields.BadRecord as error:
+        raise Failed(f"{reply.where}: the answer {error}.") from error
     spans = turn.answers[0].versions
     if not spans:
         raise Skipped("Answers do not name the weights.")
