@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
 from agentcore_patches.command.cli import main
 from agentcore_verify import checks
@@ -135,6 +136,26 @@ def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
     document = json.loads(capsys.readouterr().out)
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
+
+
+@pytest.mark.parametrize("refuses", ["top-level fields", "everything"])
+def test_a_strict_server_is_asked_without_further_fields(
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, refuses: str
+) -> None:
+    def chat(request: Request) -> Response:
+        known = {"model", "messages", "max_tokens"}
+        if refuses == "everything" or request.get_json().keys() - known:
+            return Response("unknown field", status=422)
+        return Response(json.dumps(answer()), status=200)
+
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    httpserver.expect_request("/v1/models").respond_with_json(models)
+    httpserver.expect_request("/v1/chat/completions").respond_with_handler(chat)
+    url = httpserver.url_for("").removesuffix("/")
+    code = main(["verify", "--base-url", url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == (6 if refuses == "everything" else 1)
+    assert bool(document["error"]) is (refuses == "everything")
 
 
 @pytest.mark.parametrize("strict", [False, True])

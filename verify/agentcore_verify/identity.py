@@ -50,4 +50,6 @@ def find_profile(subject: Subject, engine: str) -> Profile:
             if engine or profile.prompt_of(answer):
                 return profile
             return replace(profile, prompt="")
-    return replace(candidates[-1], prompt="", tokens=())
+    without = replace(candidates[-1], prompt="", tokens=())
+    subject.answer_with_ids(replace(without, ask={}, ask_whole={}), may_refuse=False)
+    return without

@@ -186,8 +186,13 @@ class Subject:
             return False
         return True
 
-    def answer_with_ids(self, profile: Profile) -> Json | None:
-        """Return a chat answer if it has token IDs; ServerError if there is no answer."""
+    def answer_with_ids(
+        self, profile: Profile, *, may_refuse: bool = True
+    ) -> Json | None:
+        """Return a chat answer if it has token IDs; ServerError if there is no answer.
+
+        `may_refuse`: return None if such a request is refused.
+        """
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": "Say hello."}],
@@ -197,6 +202,8 @@ class Subject:
         try:
             answer = self.post("/v1/chat/completions", body).json()
         except (ClientError, ValueError) as error:
+            if may_refuse and client.is_refusal(error):
+                return None
             raise ServerError(
                 f"The server at {self.base_url} does not answer a chat request: {error}"
             ) from error
