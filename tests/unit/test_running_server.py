@@ -35,7 +35,7 @@ def test_a_patched_server_is_reported_with_its_version() -> None:
     )
 
 
-STOCK = {"version": "0.5.9"}
+STOCK = {"version": "0.5.9", "mem_fraction_static": 0.8}
 PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["core"]}}
 OLD = {"agentcore_patches": {"version": "0.2.0", "patches": ["token-ids"]}}
 VLLM = {"vllm_config": "dtype=torch.float32"}
@@ -50,11 +50,17 @@ def answer(**ids: object) -> dict[str, Any]:
 
 
 def serve(
-    server: HTTPServer, info: dict[str, Any], answer: dict[str, Any], *, routes: bool
+    server: HTTPServer,
+    info: dict[str, Any],
+    answer: dict[str, Any],
+    *,
+    routes: bool,
+    owner: str = "",
 ) -> str:
     """Serve this server info; return the URL. A router lacks /detokenize."""
     anywhere = re.compile(".*")
-    server.expect_request("/v1/models").respond_with_json({"data": [{"id": "m"}]})
+    models = {"data": [{"id": "m", "owned_by": owner}]}
+    server.expect_request("/v1/models").respond_with_json(models)
     server.expect_request("/version").respond_with_json({"version": "0.32.0"})
     if routes:
         server.expect_request("/detokenize").respond_with_json(answer, status=404)
@@ -96,8 +102,9 @@ def test_a_server_with_older_patches_is_not_checked(
         (STOCK, False, "SGLang 0.5.9 at ", "sglang"),
         ({"frontend": "rust", **STOCK}, False, "SGLang 0.5.9 at ", "sglang"),
         ({}, True, "Server at ", "token-names"),
+        ({"version": "1.0"}, False, "Server 1.0 at ", "token-names"),
     ],
-    ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router"],
+    ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router", "another engine"],
 )
 def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     capsys: pytest.CaptureFixture[str],
@@ -131,11 +138,31 @@ def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
     capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
 ) -> None:
     traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
-    url = serve(httpserver, {}, traced, routes=True)
+    url = serve(httpserver, {}, traced, routes=True, owner="sglang")
     main(["verify", "--base-url", url, "--json"])
     document = json.loads(capsys.readouterr().out)
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
+    assert "a router hides /server_info" in " ".join(document["notes"])
+
+
+@pytest.mark.parametrize("routes", [False, True])
+@pytest.mark.parametrize("info", [{}, {"version": "1.0"}])
+def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    info: dict[str, Any],
+    routes: bool,
+) -> None:
+    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
+    url = serve(httpserver, info, traced, routes=routes)
+    main(["verify", "--base-url", url, "--color", "never"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Server at {url}\n") or info
+    assert "patch" not in shown and "RULE" in shown
+    main(["verify", "--base-url", url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["by_rules"], document["profile"]) == (True, "agentcore")
 
 
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])

@@ -11,6 +11,9 @@ from .subject import Subject
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 """The engines, by the owner that /v1/models names."""
 
+SGLANG_FIELD = "mem_fraction_static"
+"""A field of /server_info that only SGLang has."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -28,10 +31,10 @@ def identify(subject: Subject) -> Identity:
     owner = str(at(subject.json_at("/v1/models"), "data.0.owned_by"))
     info: Json = subject.info
     engine = ENGINES.get(owner, "")
-    if not engine and "vllm_config" in info and "agentcore_patches" not in info:
-        engine = "vLLM"
-    elif not engine and info.get("version"):
+    if "agentcore_patches" in info or (not engine and SGLANG_FIELD in info):
         engine = "SGLang"
+    elif not engine and "vllm_config" in info:
+        engine = "vLLM"
     version = info.get("version")
     if engine == "vLLM":
         version = subject.json_at("/version").get("version")

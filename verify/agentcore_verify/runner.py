@@ -142,6 +142,7 @@ class _Run:
             if self.options.tokenizer:
                 subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
             found = identify(subject)
+            subject.is_sglang = found.engine == "SGLang"
             target = f"{found} at {url}"
             if found.engine == "SGLang":
                 self.sglang = found.version or None

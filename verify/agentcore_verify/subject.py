@@ -107,6 +107,7 @@ class Subject:
         self.expect_logprobs = expect_logprobs
         self.sends_bad_ids = sends_bad_ids
         self.ledger = Ledger()
+        self.is_sglang = True
         self.is_routed = False
         """True if a router hides endpoints that the server has."""
         self.noise = 0.0
@@ -134,8 +135,8 @@ class Subject:
 
     @property
     def is_patched(self) -> bool:
-        """True if the server is SGLang with these patches."""
-        return self.profile is AGENTCORE
+        """True if the server is SGLang with these patches: stock has no IDs unasked."""
+        return self.is_sglang and self.profile is AGENTCORE
 
     @property
     def is_float32(self) -> bool:
