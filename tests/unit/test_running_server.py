@@ -201,6 +201,23 @@ def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     assert document["versions"]["patched_by"] == "0.2.0"
 
 
+@pytest.mark.parametrize(
+    ("model", "engine", "longest"),
+    [("b", "vLLM", 20), ("a", "SGLang", 10), ("alias", "SGLang", 10)],
+)
+def test_a_model_is_looked_up_by_its_name(
+    httpserver: HTTPServer, model: str, engine: str, longest: int
+) -> None:
+    models = [
+        {"id": "a", "owned_by": "sglang", "max_model_len": 10},
+        {"id": "b", "owned_by": "vllm", "max_model_len": 20},
+    ]
+    httpserver.expect_request("/v1/models").respond_with_json({"data": models})
+    subject = Subject(httpserver.url_for("").removesuffix("/"), model=model)
+    assert identify(subject).engine == engine
+    assert subject.longest_prompt() == longest
+
+
 def test_an_error_in_json_says_nothing_of_a_server(httpserver: HTTPServer) -> None:
     models = {"data": [{"id": "m", "owned_by": "vllm"}]}
     missing = {"detail": "Not Found", "version": "9"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .client import Json
-from .profiles import AGENTCORE, PROFILES, Profile, at, named
+from .profiles import AGENTCORE, PROFILES, Profile, named
 from .subject import Subject
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -28,7 +28,7 @@ class Identity:
 
 def identify(subject: Subject) -> Identity:
     """Ask each endpoint where an engine names itself; a router may hide them."""
-    owner = str(at(subject.json_at("/v1/models"), "data.0.owned_by"))
+    owner = str(subject.listed_model().get("owned_by"))
     info: Json = subject.info
     engine = ENGINES.get(owner, "")
     if "agentcore_patches" in info or (not engine and SGLANG_FIELD in info):

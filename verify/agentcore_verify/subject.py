@@ -219,8 +219,15 @@ class Subject:
 
     def longest_prompt(self) -> int | None:
         """Return the number of tokens that the server's context has; None if unknown."""
-        found = profiles.at(self.json_at("/v1/models"), "data.0.max_model_len")
+        found = self.listed_model().get("max_model_len")
         return found if type(found) is int else None
+
+    def listed_model(self) -> Json:
+        """Return the model's entry in /v1/models; the first one if none has its name."""
+        listed = profiles.at(self.json_at("/v1/models"), "data")
+        found = [one for one in listed or () if isinstance(one, dict)]
+        named = [one for one in found if one.get("id") == self.model]
+        return next(iter(named + found), {})
 
     def metadata(self) -> frozenset[str]:
         """SGLang's own fields in the `metadata` of non-streaming responses."""
