@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,63 @@ def test_a_run_passes_if_every_offered_level_holds() -> None:
     assert report(((18, 19), ending(Skipped("-")))).exit_code == 1
     assert report(((1,), passing), required=("ids",)).exit_code == 0
     assert report(((1,), passing), required=("ids", "turns")).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "levels", "code"),
+    [
+        (None, LEVELS, 0),
+        (None, ("ids",), 1),
+        (Skipped("no /generate"), LEVELS, 1),
+        (NotExercised("no two tokens"), LEVELS, 1),
+    ],
+)
+def test_an_expected_meaning_of_logprobs_must_be_seen(
+    ended: NotPassed | None, levels: tuple[str, ...], code: int
+) -> None:
+    judged = passing if ended is None else ending(ended)
+    made = report(((1,), passing), ((13,), judged), expect_logprobs="raw")
+    rules = tuple(rule for rule in made.rules if rule.level in levels)
+    made = replace(made, rules=rules)
+    assert made.exit_code == code
+    assert ("Nothing shows that logprobs are raw." in render_table(made, 120)) is bool(
+        code
+    )
+    assert replace(made, expect_logprobs=None).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected", "verdict"),
+    [
+        (1.0, None, "pass"),
+        (1 / 0.7, None, "pass"),
+        (2.0, None, "not exercised"),
+        (2.0, "raw", "inconclusive"),
+        (1 / 0.7, "raw", "fail"),
+    ],
+)
+def test_the_meaning_of_logprobs_is_only_reported_unless_one_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+    factor: float,
+    expected: str | None,
+    verdict: str,
+) -> None:
+    tops = [{"token": "", "logprob": factor * one} for one in (-0.5, -3.0)]
+    entry = {"token": "", "logprob": factor * -0.5, "top_logprobs": tops}
+    chat = {"choices": [choice(7, logprobs={"content": [entry]})]}
+    scored = {
+        "prompt_token_ids": [5, 7],
+        "token_ids": [6],
+        "prompt_logprobs": [None, {"7": {"logprob": -0.5}, "8": {"logprob": -3.0}}],
+    }
+    answers = {"chat": {**chat, "prompt_token_ids": [5]}, "": {"choices": [scored]}}
+    monkeypatch.setattr(
+        client, "post_json", lambda url, *_, **__: answers["chat" * ("chat" in url)]
+    )
+    subject = Subject("http://h", profile=named("vllm"), expect_logprobs=expected)
+    checks.get("logprob-mode").run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[13].verdict == verdict, found[13]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -40,6 +40,7 @@ def render_json(report: Report) -> str:
         "levels": report.levels,
         "required": report.required,
         "by_rules": report.by_rules,
+        "expect_logprobs": report.expect_logprobs,
         "rules": report.rules,
     }
     return json.dumps(as_json(document), indent=2)

@@ -152,6 +152,8 @@ class Report:
         required: the levels that must hold.
         by_rules: True if rules, not checks, decide: SGLang is not patched, or another
             engine answers.
+        expect_logprobs: what logprobs must mean, or the run fails; None: it is only
+            reported.
     """
 
     target: str
@@ -176,6 +178,7 @@ class Report:
     levels: tuple[LevelResult, ...] = ()
     required: tuple[str, ...] = ()
     by_rules: bool = False
+    expect_logprobs: str | None = None
 
     def shown(self) -> tuple[Result, ...]:
         """The results that decide: those of the checks, or those on the rules."""
@@ -195,13 +198,20 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """True if one result passed at least, none failed, and required levels hold."""
+        """True if one result passed at least, none failed, and what is required holds."""
         exact = {one.level for one in self.levels if one.verdict == "token-exact"}
         return (
             self.error is None
             and not self.failures
             and any(result.outcome is Outcome.PASSED for result in self.shown())
             and exact.issuperset(self.required)
+            and not self.lacks_meaning()
+        )
+
+    def lacks_meaning(self) -> bool:
+        """True if logprobs must mean something, and rule 13 does not hold."""
+        return self.expect_logprobs is not None and not any(
+            rule.number == 13 and rule.outcome is Outcome.PASSED for rule in self.rules
         )
 
     @property

@@ -428,6 +428,7 @@ class _Run:
             else (),
             required=self.options.levels,
             by_rules=self.by_rules,
+            expect_logprobs=self.options.expect_logprobs,
         )
 
 

@@ -225,7 +225,8 @@ class Subject:
     def listed_model(self) -> Json:
         """Return the model's entry in /v1/models; the first one if none has its name."""
         listed = profiles.at(self.json_at("/v1/models"), "data")
-        found = [one for one in listed or () if isinstance(one, dict)]
+        models = listed if isinstance(listed, list) else []
+        found = [one for one in models if isinstance(one, dict)]
         named = [one for one in found if one.get("id") == self.model]
         return next(iter(named + found), {})
 
