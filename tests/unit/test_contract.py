@@ -93,6 +93,10 @@ def test_the_end_of_a_check_is_the_verdict_on_its_rule(
     assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
     assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
     assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
+    vary = ((7,), ending(Inconclusive("-")))
+    for before in (passing, ending(Skipped("-"))):
+        assert verdicts(((7,), before), vary) == {7: "inconclusive"}
+        assert verdicts(vary, ((7,), before)) == {7: "inconclusive"}
 
 
 def test_a_failure_is_of_its_own_rule_in_a_check_of_several() -> None:
@@ -287,14 +291,26 @@ def choice(*ids: int, **more: Any) -> dict[str, Any]:
     return {"index": 0, "message": message, "token_ids": [*ids], **more}
 
 
+SPANS = [
+    {"version": "1", "start": 0, "end": 1},
+    {"version": "2", "start": 1, "end": 2},
+]
+
+
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
         ({"choices": [choice(7)], "metadata": "x"}, "fail"),
         ({"choices": [choice(-1)]}, "fail"),
         ({"choices": [choice(7)]}, "unsupported"),
+        (
+            {"choices": [choice(7)], "metadata": {"weight_version": "1"}},
+            "not exercised",
+        ),
+        ({"choices": [choice(7, 8, weight_versions=SPANS)]}, "pass"),
+        ({"choices": [choice(7, 8, 9, weight_versions=SPANS)]}, "fail"),
     ],
-    ids=["unreadable", "no token ID", "no versions"],
+    ids=["unreadable", "no ID", "no versions", "one version", "spans", "a gap"],
 )
 def test_the_versions_of_a_running_server(
     monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], verdict: str
