@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agentcore_verify import checks, client, profiles
+from agentcore_verify.checks import logprobs
 from agentcore_verify.contract import LEVELS, RULES, Ledger, level_of
 from agentcore_verify.profiles import PROFILES, at, named
 from agentcore_verify.report import render_table
@@ -25,7 +26,7 @@ from agentcore_verify.results import (
     Skipped,
 )
 from agentcore_verify.scoring import score
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Exchange, Subject
 
 
 def test_every_rule_is_judged_by_a_check() -> None:
@@ -42,6 +43,11 @@ def test_the_page_has_every_rule_and_profile() -> None:
         [row] = [line for line in page.splitlines() if f"| `{profile.name}` |" in line]
         for name in (*profile.ask, *profile.ask_whole, profile.prompt, *profile.tokens):
             assert not name or f"{name}`" in row
+
+
+def choice(*ids: int, **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": "Hi."}
+    return {"index": 0, "message": message, "token_ids": [*ids], **more}
 
 
 def verdicts(*run: tuple[tuple[int, ...], Callable[[Subject], str]]) -> dict[int, str]:
@@ -286,9 +292,72 @@ def test_a_ledger_starts_without_verdicts() -> None:
     assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
 
 
-def choice(*ids: int, **more: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": "Hi."}
-    return {"index": 0, "message": message, "token_ids": [*ids], **more}
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ((None, None), "unsupported"),
+        ((-0.5, None), "pass"),
+        ((-0.5, 0.5), "fail"),
+    ],
+)
+def test_the_logprobs_of_every_choice_are_checked(
+    given: tuple[float | None, ...], verdict: str
+) -> None:
+    def entries(value: float | None) -> Any:
+        return value and {"content": [{"token": "", "logprob": value}]}
+
+    parts = [choice(7, index=i, logprobs=entries(one)) for i, one in enumerate(given)]
+    answer = client.read_response({"choices": parts})
+
+    def check(subject: Subject) -> str:
+        with subject.rule(14):
+            logprobs._assert_finite(Exchange("some", {}, answer))
+        return "seen"
+
+    assert verdicts(((11, 14), check)) == {11: "pass", 14: verdict}
+
+
+@pytest.mark.parametrize(
+    ("n_empty", "n_ids", "verdict"),
+    [(0, 4, "not exercised"), (8, 4, "not exercised"), (0, 12, "pass")],
+    ids=["all", "none", "some"],
+)
+def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
+    monkeypatch: pytest.MonkeyPatch, n_empty: int, n_ids: int, verdict: str
+) -> None:
+    def stream(*args: object, **more: object) -> Iterator[dict[str, Any]]:
+        ids = [[]] * n_empty + [[one] for one in range(n_ids)]
+        for position, part in enumerate(ids, 1):
+            finish = "stop" if position == len(ids) else None
+            piece = {"delta": {}, "token_ids": part, "finish_reason": finish}
+            yield {"choices": [{"index": 0, **piece}], "prompt_token_ids": [5]}
+
+    whole = {"choices": [choice(*range(n_ids), finish_reason="stop")]}
+    answer = {**whole, "prompt_token_ids": [5]}
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
+    monkeypatch.setattr(client, "chat_stream", stream)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get("interruption").run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[10].verdict == verdict, found[10]
+
+
+@pytest.mark.parametrize(("token", "outcome"), [(6, "passed"), (9, "failed")])
+def test_the_answer_after_bad_ids_may_have_other_logprobs(
+    monkeypatch: pytest.MonkeyPatch, token: int, outcome: str
+) -> None:
+    def scored(logprob: float, token: int) -> dict[str, Any]:
+        rows = [None, {"6": {"logprob": logprob}}, {"7": {"logprob": logprob}}]
+        ids = {"prompt_token_ids": [5, 6, 7], "token_ids": [token]}
+        return {"choices": [{**ids, "prompt_logprobs": rows}]}
+
+    answers = iter([scored(-0.5, 6), scored(-0.25, token)])
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: next(answers))
+    monkeypatch.setattr(Subject, "assert_refused", lambda *args, **more: None)
+    monkeypatch.setattr(Subject, "longest_prompt", lambda subject: None)
+    result = checks.get("refusals").run(Subject("http://h", profile=named("vllm")))
+    assert result.outcome.value == outcome, result
 
 
 SPANS = [

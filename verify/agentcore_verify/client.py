@@ -247,7 +247,7 @@ def _assemble(events: Iterable[Json], body: str, profile: Profile) -> Answer:
     usage: Json | None = None
     for position, event in enumerate(events):
         received.append(event)
-        if "error" in event:
+        if event.get("error") is not None:
             errors.append(event)
             continue
         try:

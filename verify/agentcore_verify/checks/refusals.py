@@ -69,6 +69,7 @@ def _check_prompts_of_ids(subject: Subject) -> str:
     for what, ids in cases.items():
         where = f"{path} with IDs that are {what}"
         subject.assert_refused({**good, field: ids}, where, path=path)
-    if score(subject, (5, 6, 7)) != expected:
+    again = score(subject, (5, 6, 7))
+    if (again.prompt, again.tokens) != (expected.prompt, expected.tokens):
         raise Failed("After the bad IDs, a request gets another answer than before.")
     return f"{len(cases)} bad prompts rejected; the server keeps running"
