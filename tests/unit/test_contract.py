@@ -343,6 +343,40 @@ def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
     assert found[10].verdict == verdict, found[10]
 
 
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("tito", 15), ("logprob-mode", 13), ("choices", 6), ("tools", 8)],
+)
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(400, "unsupported"), (422, "unsupported"), (501, "unsupported"), (500, "fail")],
+)
+def test_what_a_server_refuses_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int, status: int, verdict: str
+) -> None:
+    def post(url: str, body: dict[str, Any], **more: object) -> dict[str, Any]:
+        if "prompt" in body or {"n", "tools", "top_p"} & body.keys():
+            raise client.HttpError(status, "no such field")
+        return {"choices": [choice(7, finish_reason="stop")], "prompt_token_ids": [5]}
+
+    monkeypatch.setattr(client, "post_json", post)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get(name).run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[number].verdict == verdict, found[number]
+
+
+def test_a_scored_prompt_without_logprobs_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        client, "post_json", lambda *args, **more: {"choices": [choice(7)]}
+    )
+    with pytest.raises(Skipped, match="/v1/completions"):
+        score(Subject("http://h", profile=named("vllm")), (5, 6))
+
+
 @pytest.mark.parametrize(("token", "outcome"), [(6, "passed"), (9, "failed")])
 def test_the_answer_after_bad_ids_may_have_other_logprobs(
     monkeypatch: pytest.MonkeyPatch, token: int, outcome: str

@@ -266,6 +266,16 @@ class Subject:
         except ClientError as error:
             raise Failed(f"{where}: {error}") from error
 
+    @contextmanager
+    def unless_refused(self, what: str) -> Iterator[None]:
+        """Turn the refusal of a request into Skipped; patched SGLang must not refuse."""
+        try:
+            yield
+        except Failed as error:
+            if self.is_patched or not client.is_refusal(error.__cause__):
+                raise
+            raise Skipped(f"The server refuses {what}.") from error
+
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
         body: Json = {
             "model": self.model,

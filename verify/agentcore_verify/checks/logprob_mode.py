@@ -29,7 +29,8 @@ NEAR = 0.1
 
 def check(subject: Subject) -> str:
     asked = {"logprobs": True, "top_logprobs": TOP, "max_tokens": 96, **SAMPLING}
-    reply = subject.ask("long", **asked, **subject.profile.neutral)
+    with subject.unless_refused("top_logprobs"):
+        reply = subject.ask("long", **asked, **subject.profile.neutral)
     ids = reply.ids()
     scored = score(subject, [*reply.prompt_ids, *ids], top=TOP)
     ratios, sums = [], []
