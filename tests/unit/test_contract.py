@@ -288,6 +288,42 @@ def test_the_program_token_exact_launches_nothing(
     assert capsys.readouterr().err.startswith("error: Give --base-url.\n")
 
 
+def test_the_program_token_exact_has_the_checks_of_rules_and_no_page_of_patches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentcore_patches.command.token_exact import run
+
+    def said(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["token-exact", "verify", *args])
+        return (run(), *capsys.readouterr())
+
+    _, out, _ = said("--list-checks")
+    listed = [line.split()[0] for line in out.splitlines()]
+    assert listed == [name for name in checks.NAMES if checks.get(name).rules]
+    url = "http://127.0.0.1:9"
+    code, _, err = said("--base-url", url, "--check", "determinism")
+    assert code == 2 and "no check named determinism" in err
+    code, _, err = said("--base-url", url)
+    assert (code, err) == (6, f"error: No server answers at {url}.\n")
+
+
+@pytest.mark.parametrize("is_sglang", [False, True])
+def test_only_sglang_gets_the_advice_of_its_option(
+    monkeypatch: pytest.MonkeyPatch, is_sglang: bool
+) -> None:
+    ids = iter(range(9))
+
+    def post(*args: object, **more: object) -> dict[str, Any]:
+        return {"choices": [choice(next(ids))], "prompt_token_ids": [5]}
+
+    monkeypatch.setattr(client, "post_json", post)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder, subject.is_sglang = None, is_sglang
+    with pytest.raises(Inconclusive) as raised:
+        subject.reference("plain")
+    assert ("deterministic-inference" in raised.value.advice) is is_sglang
+
+
 def test_a_ledger_starts_without_verdicts() -> None:
     assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
 

@@ -38,10 +38,8 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 INTERRUPTION_ATTEMPTS = 3
 """Number of attempts: on a busy machine, answers may finish before an interruption."""
 
-NOT_DETERMINISTIC = (
-    "The engine is not deterministic, so answers cannot be compared. Launch it with "
-    "`-- --enable-deterministic-inference`."
-)
+VARIES = "The engine is not deterministic, so answers cannot be compared."
+NOT_DETERMINISTIC = f"{VARIES} Launch it with `-- --enable-deterministic-inference`."
 
 
 @dataclass(frozen=True)
@@ -324,7 +322,7 @@ class Subject:
             if _comparable(first.answer) != _comparable(again.answer):
                 raise Inconclusive(
                     f"{first.where}: two identical requests got different answers.",
-                    advice=NOT_DETERMINISTIC,
+                    advice=NOT_DETERMINISTIC if self.is_sglang else VARIES,
                     difference=self._difference(first, again),
                 )
             self._references[key] = first
