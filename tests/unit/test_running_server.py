@@ -13,8 +13,8 @@ from werkzeug import Request, Response
 
 from agentcore_patches.command.cli import main
 from agentcore_verify import checks
-from agentcore_verify.identity import Identity, identify
-from agentcore_verify.results import Report
+from agentcore_verify.identity import identify
+from agentcore_verify.results import Identity, Report
 from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
@@ -127,6 +127,11 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     assert re.search(r"turns +not offered\n", shown)
     document = json.loads(capsys.readouterr().out)
     assert mismatches(document, Report) == []
+    engine, _, version = named.removesuffix(" at ").partition(" ")
+    assert document["server"] == {
+        "engine": None if engine == "Server" else engine,
+        "version": version or None,
+    }
     assert document["contract"] == 1 and document["profile"] == profile
     assert document["required"] == ["ids", "turns"]
     assert {rule["number"] for rule in document["rules"]} == {*range(1, 11), 17}
@@ -225,4 +230,4 @@ def test_an_error_in_json_says_nothing_of_a_server(httpserver: HTTPServer) -> No
     httpserver.expect_request(re.compile(".*")).respond_with_json(missing, status=404)
     subject = Subject(httpserver.url_for("").removesuffix("/"))
     assert subject.info == {}
-    assert identify(subject) == Identity("vLLM", "")
+    assert identify(subject) == Identity("vLLM")

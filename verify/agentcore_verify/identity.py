@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .client import Json
 from .profiles import AGENTCORE, PROFILES, Profile, named
+from .results import Identity
 from .subject import Subject
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
@@ -13,17 +14,6 @@ ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 
 SGLANG_FIELD = "mem_fraction_static"
 """A field of /server_info that only SGLang has."""
-
-
-@dataclass(frozen=True)
-class Identity:
-    """An engine and its version; empty if the server does not say."""
-
-    engine: str = ""
-    version: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.engine or "Server", self.version)))
 
 
 def identify(subject: Subject) -> Identity:
@@ -38,15 +28,15 @@ def identify(subject: Subject) -> Identity:
     version = info.get("version")
     if engine == "vLLM":
         version = subject.json_at("/version").get("version")
-    return Identity(engine, str(version or ""))
+    return Identity(engine or None, str(version) if version else None)
 
 
-def find_profile(subject: Subject, engine: str) -> Profile:
+def find_profile(subject: Subject, engine: str | None) -> Profile:
     """Ask for token IDs in each way that fits the engine, until an answer has some."""
     if "agentcore_patches" in subject.info:
         return AGENTCORE
     own = {"vLLM": [named("vllm")], "SGLang": [AGENTCORE, named("sglang")]}
-    candidates = own.get(engine, [*PROFILES])
+    candidates = own.get(engine or "", [*PROFILES])
     for profile in (*candidates, named("token-names")):
         if answer := subject.answer_with_ids(profile):
             # A gateway may drop the prompt's IDs alone.

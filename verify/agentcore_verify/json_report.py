@@ -27,6 +27,7 @@ def render_json(report: Report) -> str:
         "patches": report.patches,
         "device": report.device,
         "target": report.target,
+        "server": report.server,
         "model": report.model,
         "server_args": report.server_args,
         "strict": report.strict,

@@ -124,11 +124,28 @@ class Versions:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """The server that was verified.
+
+    Attributes:
+        engine: `SGLang` or `vLLM`; None if it does not say.
+        version: its version; None if it does not say.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.engine or "Server", self.version)))
+
+
+@dataclass(frozen=True)
 class Report:
     """One run of `verify`.
 
     Attributes:
         target: what was verified, an install or a URL, for people.
+        server: its engine and version.
         model: its name or path.
         server_args: the launch options; empty if the server was already running.
         results: one per requested check, in order.
@@ -161,6 +178,7 @@ class Report:
     server_args: tuple[str, ...]
     results: tuple[Result, ...]
     seconds: float
+    server: Identity = Identity()
     startup: float | None = None
     strict: bool = False
     log: Path | None = None
