@@ -362,11 +362,11 @@ def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
     monkeypatch: pytest.MonkeyPatch, n_empty: int, n_ids: int, verdict: str
 ) -> None:
     def stream(*args: object, **more: object) -> Iterator[dict[str, Any]]:
-        ids = [[]] * n_empty + [[one] for one in range(n_ids)]
+        ids: list[list[int]] = [[]] * n_empty + [[one] for one in range(n_ids)]
         for position, part in enumerate(ids, 1):
             finish = "stop" if position == len(ids) else None
-            piece = {"delta": {}, "token_ids": part, "finish_reason": finish}
-            yield {"choices": [{"index": 0, **piece}], "prompt_token_ids": [5]}
+            piece = {"index": 0, "token_ids": part, "finish_reason": finish}
+            yield {"choices": [{**piece, "delta": {}}], "prompt_token_ids": [5]}
 
     whole = {"choices": [choice(*range(n_ids), finish_reason="stop")]}
     answer = {**whole, "prompt_token_ids": [5]}
