@@ -70,7 +70,7 @@ def _assert_named(subject: Subject) -> None:
     if spans[-1].end is None:
         raise NotExercised("Answers name one version for all tokens, without spans.")
     n_ids = len(reply.ids())
-    ends = [0, *(n_ids if span.end is None else span.end for span in spans)]
+    ends = [0, *(span.end for span in spans)]
     if [span.start for span in spans] != ends[:-1] or ends[-1] != n_ids:
         raise Failed(f"{reply.where}: {spans} are not {n_ids} tokens without gaps.")
 
