@@ -139,11 +139,19 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     assert verdicts <= {"unsupported", "not exercised"}
 
 
+@pytest.mark.parametrize(
+    ("owner", "named"),
+    [("sglang", {}), ("local", {"matched_stop": None})],
+    ids=["by its models", "by its answers"],
+)
 def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    owner: str,
+    named: dict[str, Any],
 ) -> None:
-    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
-    url = serve(httpserver, {}, traced, routes=True, owner="sglang")
+    traced = {**answer(token_ids=[1], **named), "prompt_token_ids": [1]}
+    url = serve(httpserver, {}, traced, routes=True, owner=owner)
     main(["verify", "--base-url", url, "--json"])
     document = json.loads(capsys.readouterr().out)
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}

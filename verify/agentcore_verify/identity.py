@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .client import Json
-from .profiles import AGENTCORE, PROFILES, Profile, named
+from .profiles import AGENTCORE, PROFILES, Profile, at, named
 from .results import Identity
 from .subject import Subject
 
@@ -14,6 +14,9 @@ ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 
 SGLANG_FIELD = "mem_fraction_static"
 """A field of /server_info that only SGLang has."""
+
+SGLANG_STOP = "matched_stop"
+"""A field of each choice that only SGLang has."""
 
 
 def identify(subject: Subject) -> Identity:
@@ -39,6 +42,9 @@ def find_profile(subject: Subject, engine: str | None) -> Profile:
     candidates = own.get(engine or "", [*PROFILES])
     for profile in (*candidates, named("token-names")):
         if answer := subject.answer_with_ids(profile):
+            choice = at(answer, "choices.0")
+            if not engine and profile is AGENTCORE and SGLANG_STOP in choice:
+                subject.is_sglang = True  # A router hides its name.
             # A gateway may drop the prompt's IDs alone.
             if engine or profile.prompt_of(answer):
                 return profile

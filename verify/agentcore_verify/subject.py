@@ -106,7 +106,7 @@ class Subject:
         self.sends_bad_ids = sends_bad_ids
         self.ledger = Ledger()
         self.is_sglang = True
-        """False for another engine, and for one that does not name itself."""
+        """False for another engine, and for one that does not show what it is."""
         self.is_routed = False
         """True if a router hides endpoints that the server has."""
         self.noise = 0.0
