@@ -9,6 +9,7 @@ import click
 from agentcore_patches._version import full_version
 from agentcore_patches.command.cli import main
 from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
+from agentcore_verify import checks
 from agentcore_verify.audit.command import audit
 from agentcore_verify.command import verify
 
@@ -48,14 +49,16 @@ def _verify(context: click.Context, /, **options: Any) -> Any:
     \b
     Exit codes:
       0  every level that the server offers holds, and each one of --level
-      1  a rule fails or is inconclusive, or no level is offered
+      1  a rule fails or is inconclusive, no level is offered, or with --strict a rule
+         was not exercised
       2  usage
       5  a file could not be written
       6  no server answers
     """
     if not (options["base_url"] or options["list_checks"]):
         raise click.UsageError("Give --base-url.")
-    return context.invoke(verify, **options)
+    judging = tuple(name for name in checks.NAMES if checks.get(name).rules)
+    return context.invoke(verify, **options, known=judging)
 
 
 commands.add_command(

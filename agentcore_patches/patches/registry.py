@@ -180,6 +180,7 @@ def summary(name: str) -> str:
     return _patch(name).summary
 
 
+@cache
 def response_fields() -> frozenset[str]:
     """Return the names of all fields that patches add to responses."""
     return frozenset(

@@ -58,7 +58,8 @@ class Failure:
 def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
     """Describe an exception; an unexpected one is a bug.
 
-    `command` is the command that was typed, as far as is known.
+    `command` is the command that was typed, as far as is known. Only those of
+    agentcore-patch have a page.
     """
     if isinstance(error, click.Abort) and error.__cause__:
         error = error.__cause__  # click wraps an interrupt in its own exception.
@@ -90,5 +91,6 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
                 f"{_IN_PLACE} Please report the bug, with the output of the same command "
                 f"when {DEBUG}=1 is set."
             )
-    page = "troubleshooting" if kind in _HAS_PAGE else ""
+    has_page = kind in _HAS_PAGE and command.startswith(PROGRAM)
+    page = "troubleshooting" if has_page else ""
     return Failure(kind, code, f"{message} {hint}".rstrip(), hint, details, page)

@@ -103,6 +103,10 @@ class TestStream:
                 chunk({"content": "b"}, index=1),
             )
 
+    def test_an_error_that_is_null_is_none(self) -> None:
+        answer = read({**chunk({"content": "a"}, finish_reason="stop"), "error": None})
+        assert answer.errors == () and answer.completions[0].content == "a"
+
     def test_keeps_error_events(self) -> None:
         error = {"error": {"message": "Too long.", "code": 400}}
         answer = read(chunk({"content": "a"}), error)

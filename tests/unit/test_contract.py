@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentcore_verify import checks, client, profiles
+from agentcore_verify.checks import logprobs
 from agentcore_verify.contract import LEVELS, RULES, Ledger, level_of
 from agentcore_verify.profiles import PROFILES, at, named
 from agentcore_verify.report import render_table
@@ -24,7 +26,7 @@ from agentcore_verify.results import (
     Skipped,
 )
 from agentcore_verify.scoring import score
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Exchange, Subject
 
 
 def test_every_rule_is_judged_by_a_check() -> None:
@@ -41,6 +43,11 @@ def test_the_page_has_every_rule_and_profile() -> None:
         [row] = [line for line in page.splitlines() if f"| `{profile.name}` |" in line]
         for name in (*profile.ask, *profile.ask_whole, profile.prompt, *profile.tokens):
             assert not name or f"{name}`" in row
+
+
+def choice(*ids: int, **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": "Hi."}
+    return {"index": 0, "message": message, "token_ids": [*ids], **more}
 
 
 def verdicts(*run: tuple[tuple[int, ...], Callable[[Subject], str]]) -> dict[int, str]:
@@ -92,6 +99,10 @@ def test_the_end_of_a_check_is_the_verdict_on_its_rule(
     assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
     assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
     assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
+    vary = ((7,), ending(Inconclusive("-")))
+    for before in (passing, ending(Skipped("-"))):
+        assert verdicts(((7,), before), vary) == {7: "inconclusive"}
+        assert verdicts(vary, ((7,), before)) == {7: "inconclusive"}
 
 
 def test_a_failure_is_of_its_own_rule_in_a_check_of_several() -> None:
@@ -153,6 +164,63 @@ def test_a_run_passes_if_every_offered_level_holds() -> None:
     assert report(((18, 19), ending(Skipped("-")))).exit_code == 1
     assert report(((1,), passing), required=("ids",)).exit_code == 0
     assert report(((1,), passing), required=("ids", "turns")).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("ended", "levels", "code"),
+    [
+        (None, LEVELS, 0),
+        (None, ("ids",), 1),
+        (Skipped("no /generate"), LEVELS, 1),
+        (NotExercised("no two tokens"), LEVELS, 1),
+    ],
+)
+def test_an_expected_meaning_of_logprobs_must_be_seen(
+    ended: NotPassed | None, levels: tuple[str, ...], code: int
+) -> None:
+    judged = passing if ended is None else ending(ended)
+    made = report(((1,), passing), ((13,), judged), expect_logprobs="raw")
+    rules = tuple(rule for rule in made.rules if rule.level in levels)
+    made = replace(made, rules=rules)
+    assert made.exit_code == code
+    assert ("Nothing shows that logprobs are raw." in render_table(made, 120)) is bool(
+        code
+    )
+    assert replace(made, expect_logprobs=None).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected", "verdict"),
+    [
+        (1.0, None, "pass"),
+        (1 / 0.7, None, "pass"),
+        (2.0, None, "not exercised"),
+        (2.0, "raw", "inconclusive"),
+        (1 / 0.7, "raw", "fail"),
+    ],
+)
+def test_the_meaning_of_logprobs_is_only_reported_unless_one_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+    factor: float,
+    expected: str | None,
+    verdict: str,
+) -> None:
+    tops = [{"token": "", "logprob": factor * one} for one in (-0.5, -3.0)]
+    entry = {"token": "", "logprob": factor * -0.5, "top_logprobs": tops}
+    chat = {"choices": [choice(7, logprobs={"content": [entry]})]}
+    scored = {
+        "prompt_token_ids": [5, 7],
+        "token_ids": [6],
+        "prompt_logprobs": [None, {"7": {"logprob": -0.5}, "8": {"logprob": -3.0}}],
+    }
+    answers = {"chat": {**chat, "prompt_token_ids": [5]}, "": {"choices": [scored]}}
+    monkeypatch.setattr(
+        client, "post_json", lambda url, *_, **__: answers["chat" * ("chat" in url)]
+    )
+    subject = Subject("http://h", profile=named("vllm"), expect_logprobs=expected)
+    checks.get("logprob-mode").run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[13].verdict == verdict, found[13]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -220,8 +288,178 @@ def test_the_program_token_exact_launches_nothing(
     assert capsys.readouterr().err.startswith("error: Give --base-url.\n")
 
 
+def test_the_program_token_exact_has_the_checks_of_rules_and_no_page_of_patches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentcore_patches.command.token_exact import run
+
+    def said(*args: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["token-exact", "verify", *args])
+        return (run(), *capsys.readouterr())
+
+    _, out, _ = said("--list-checks")
+    listed = [line.split()[0] for line in out.splitlines()]
+    assert listed == [name for name in checks.NAMES if checks.get(name).rules]
+    url = "http://127.0.0.1:9"
+    code, _, err = said("--base-url", url, "--check", "determinism")
+    assert code == 2 and "no check named determinism" in err
+    code, _, err = said("--base-url", url)
+    assert (code, err) == (6, f"error: No server answers at {url}.\n")
+
+
+@pytest.mark.parametrize("is_sglang", [False, True])
+def test_only_sglang_gets_the_advice_of_its_option(
+    monkeypatch: pytest.MonkeyPatch, is_sglang: bool
+) -> None:
+    ids = iter(range(9))
+
+    def post(*args: object, **more: object) -> dict[str, Any]:
+        return {"choices": [choice(next(ids))], "prompt_token_ids": [5]}
+
+    monkeypatch.setattr(client, "post_json", post)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder, subject.is_sglang = None, is_sglang
+    with pytest.raises(Inconclusive) as raised:
+        subject.reference("plain")
+    assert ("deterministic-inference" in raised.value.advice) is is_sglang
+
+
 def test_a_ledger_starts_without_verdicts() -> None:
     assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"),
+    [
+        ((None, None), "unsupported"),
+        ((-0.5, None), "pass"),
+        ((-0.5, 0.5), "fail"),
+    ],
+)
+def test_the_logprobs_of_every_choice_are_checked(
+    given: tuple[float | None, ...], verdict: str
+) -> None:
+    def entries(value: float | None) -> Any:
+        return value and {"content": [{"token": "", "logprob": value}]}
+
+    parts = [choice(7, index=i, logprobs=entries(one)) for i, one in enumerate(given)]
+    answer = client.read_response({"choices": parts})
+
+    def check(subject: Subject) -> str:
+        with subject.rule(14):
+            logprobs._assert_finite(Exchange("some", {}, answer))
+        return "seen"
+
+    assert verdicts(((11, 14), check)) == {11: "pass", 14: verdict}
+
+
+@pytest.mark.parametrize(
+    ("n_empty", "n_ids", "verdict"),
+    [(0, 4, "not exercised"), (8, 4, "not exercised"), (0, 12, "pass")],
+    ids=["all", "none", "some"],
+)
+def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
+    monkeypatch: pytest.MonkeyPatch, n_empty: int, n_ids: int, verdict: str
+) -> None:
+    def stream(*args: object, **more: object) -> Iterator[dict[str, Any]]:
+        ids: list[list[int]] = [[]] * n_empty + [[one] for one in range(n_ids)]
+        for position, part in enumerate(ids, 1):
+            finish = "stop" if position == len(ids) else None
+            piece = {"index": 0, "token_ids": part, "finish_reason": finish}
+            yield {"choices": [{**piece, "delta": {}}], "prompt_token_ids": [5]}
+
+    whole = {"choices": [choice(*range(n_ids), finish_reason="stop")]}
+    answer = {**whole, "prompt_token_ids": [5]}
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
+    monkeypatch.setattr(client, "chat_stream", stream)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get("interruption").run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[10].verdict == verdict, found[10]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("tito", 15), ("logprob-mode", 13), ("choices", 6), ("tools", 8)],
+)
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(400, "unsupported"), (422, "unsupported"), (501, "unsupported"), (500, "fail")],
+)
+def test_what_a_server_refuses_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int, status: int, verdict: str
+) -> None:
+    def post(url: str, body: dict[str, Any], **more: object) -> dict[str, Any]:
+        if "prompt" in body or {"n", "tools", "top_p"} & body.keys():
+            raise client.HttpError(status, "no such field")
+        return {"choices": [choice(7, finish_reason="stop")], "prompt_token_ids": [5]}
+
+    monkeypatch.setattr(client, "post_json", post)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get(name).run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    assert found[number].verdict == verdict, found[number]
+
+
+def test_a_scored_prompt_without_logprobs_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        client, "post_json", lambda *args, **more: {"choices": [choice(7)]}
+    )
+    with pytest.raises(Skipped, match="/v1/completions"):
+        score(Subject("http://h", profile=named("vllm")), (5, 6))
+
+
+@pytest.mark.parametrize(("token", "outcome"), [(6, "passed"), (9, "failed")])
+def test_the_answer_after_bad_ids_may_have_other_logprobs(
+    monkeypatch: pytest.MonkeyPatch, token: int, outcome: str
+) -> None:
+    def scored(logprob: float, token: int) -> dict[str, Any]:
+        rows = [None, {"6": {"logprob": logprob}}, {"7": {"logprob": logprob}}]
+        ids = {"prompt_token_ids": [5, 6, 7], "token_ids": [token]}
+        return {"choices": [{**ids, "prompt_logprobs": rows}]}
+
+    answers = iter([scored(-0.5, 6), scored(-0.25, token)])
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: next(answers))
+    monkeypatch.setattr(Subject, "assert_refused", lambda *args, **more: None)
+    monkeypatch.setattr(Subject, "longest_prompt", lambda subject: None)
+    result = checks.get("refusals").run(Subject("http://h", profile=named("vllm")))
+    assert result.outcome.value == outcome, result
+
+
+SPANS = [
+    {"version": "1", "start": 0, "end": 1},
+    {"version": "2", "start": 1, "end": 2},
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"choices": [choice(7)], "metadata": "x"}, "fail"),
+        ({"choices": [choice(-1)]}, "fail"),
+        ({"choices": [choice(7)]}, "unsupported"),
+        (
+            {"choices": [choice(7)], "metadata": {"weight_version": "1"}},
+            "not exercised",
+        ),
+        ({"choices": [choice(7, 8, weight_versions=SPANS)]}, "pass"),
+        ({"choices": [choice(7, 8, 9, weight_versions=SPANS)]}, "fail"),
+    ],
+    ids=["unreadable", "no ID", "no versions", "one version", "spans", "a gap"],
+)
+def test_the_versions_of_a_running_server(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], verdict: str
+) -> None:
+    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
+    subject = Subject("http://h", profile=named("vllm"))
+    subject.decoder = None
+    checks.get("weight-versions").run(subject)
+    found = {one.number: one.verdict for one in subject.ledger.results(LEVELS)}
+    assert found[18] == verdict
 
 
 def test_the_last_id_of_the_vocabulary_is_named_0_by_sglang_in_a_scored_prompt(

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
 from agentcore_patches.command.cli import main
 from agentcore_verify import checks
-from agentcore_verify.identity import Identity, identify
-from agentcore_verify.results import Report
+from agentcore_verify.identity import identify
+from agentcore_verify.results import Identity, Report
 from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
@@ -34,7 +35,7 @@ def test_a_patched_server_is_reported_with_its_version() -> None:
     )
 
 
-STOCK = {"version": "0.5.9"}
+STOCK = {"version": "0.5.9", "mem_fraction_static": 0.8}
 PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["core"]}}
 OLD = {"agentcore_patches": {"version": "0.2.0", "patches": ["token-ids"]}}
 VLLM = {"vllm_config": "dtype=torch.float32"}
@@ -49,11 +50,17 @@ def answer(**ids: object) -> dict[str, Any]:
 
 
 def serve(
-    server: HTTPServer, info: dict[str, Any], answer: dict[str, Any], *, routes: bool
+    server: HTTPServer,
+    info: dict[str, Any],
+    answer: dict[str, Any],
+    *,
+    routes: bool,
+    owner: str = "",
 ) -> str:
     """Serve this server info; return the URL. A router lacks /detokenize."""
     anywhere = re.compile(".*")
-    server.expect_request("/v1/models").respond_with_json({"data": [{"id": "m"}]})
+    models = {"data": [{"id": "m", "owned_by": owner}]}
+    server.expect_request("/v1/models").respond_with_json(models)
     server.expect_request("/version").respond_with_json({"version": "0.32.0"})
     if routes:
         server.expect_request("/detokenize").respond_with_json(answer, status=404)
@@ -95,8 +102,9 @@ def test_a_server_with_older_patches_is_not_checked(
         (STOCK, False, "SGLang 0.5.9 at ", "sglang"),
         ({"frontend": "rust", **STOCK}, False, "SGLang 0.5.9 at ", "sglang"),
         ({}, True, "Server at ", "token-names"),
+        ({"version": "1.0"}, False, "Server 1.0 at ", "token-names"),
     ],
-    ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router"],
+    ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router", "another engine"],
 )
 def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     capsys: pytest.CaptureFixture[str],
@@ -119,6 +127,11 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     assert re.search(r"turns +not offered\n", shown)
     document = json.loads(capsys.readouterr().out)
     assert mismatches(document, Report) == []
+    engine, _, version = named.removesuffix(" at ").partition(" ")
+    assert document["server"] == {
+        "engine": None if engine == "Server" else engine,
+        "version": version or None,
+    }
     assert document["contract"] == 1 and document["profile"] == profile
     assert document["required"] == ["ids", "turns"]
     assert {rule["number"] for rule in document["rules"]} == {*range(1, 11), 17}
@@ -126,15 +139,63 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     assert verdicts <= {"unsupported", "not exercised"}
 
 
+@pytest.mark.parametrize(
+    ("owner", "named"),
+    [("sglang", {}), ("local", {"matched_stop": None})],
+    ids=["by its models", "by its answers"],
+)
 def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    owner: str,
+    named: dict[str, Any],
 ) -> None:
-    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
-    url = serve(httpserver, {}, traced, routes=True)
+    traced = {**answer(token_ids=[1], **named), "prompt_token_ids": [1]}
+    url = serve(httpserver, {}, traced, routes=True, owner=owner)
     main(["verify", "--base-url", url, "--json"])
     document = json.loads(capsys.readouterr().out)
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
+    assert "a router hides /server_info" in " ".join(document["notes"])
+
+
+@pytest.mark.parametrize("routes", [False, True])
+@pytest.mark.parametrize("info", [{}, {"version": "1.0"}])
+def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    info: dict[str, Any],
+    routes: bool,
+) -> None:
+    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
+    url = serve(httpserver, info, traced, routes=routes)
+    main(["verify", "--base-url", url, "--color", "never"])
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Server at {url}\n") or info
+    assert "patch" not in shown and "RULE" in shown
+    main(["verify", "--base-url", url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (document["by_rules"], document["profile"]) == (True, "agentcore")
+
+
+@pytest.mark.parametrize("refuses", ["top-level fields", "everything"])
+def test_a_strict_server_is_asked_without_further_fields(
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, refuses: str
+) -> None:
+    def chat(request: Request) -> Response:
+        known = {"model", "messages", "max_tokens"}
+        if refuses == "everything" or request.get_json().keys() - known:
+            return Response("unknown field", status=422)
+        return Response(json.dumps(answer()), status=200)
+
+    models = {"data": [{"id": "m", "owned_by": "vllm"}]}
+    httpserver.expect_request("/v1/models").respond_with_json(models)
+    httpserver.expect_request("/v1/chat/completions").respond_with_handler(chat)
+    url = httpserver.url_for("").removesuffix("/")
+    code = main(["verify", "--base-url", url, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == (6 if refuses == "everything" else 1)
+    assert bool(document["error"]) is (refuses == "everything")
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -153,6 +214,23 @@ def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
     assert document["versions"]["patched_by"] == "0.2.0"
 
 
+@pytest.mark.parametrize(
+    ("model", "engine", "longest"),
+    [("b", "vLLM", 20), ("a", "SGLang", 10), ("alias", "SGLang", 10)],
+)
+def test_a_model_is_looked_up_by_its_name(
+    httpserver: HTTPServer, model: str, engine: str, longest: int
+) -> None:
+    models = [
+        {"id": "a", "owned_by": "sglang", "max_model_len": 10},
+        {"id": "b", "owned_by": "vllm", "max_model_len": 20},
+    ]
+    httpserver.expect_request("/v1/models").respond_with_json({"data": models})
+    subject = Subject(httpserver.url_for("").removesuffix("/"), model=model)
+    assert identify(subject).engine == engine
+    assert subject.longest_prompt() == longest
+
+
 def test_an_error_in_json_says_nothing_of_a_server(httpserver: HTTPServer) -> None:
     models = {"data": [{"id": "m", "owned_by": "vllm"}]}
     missing = {"detail": "Not Found", "version": "9"}
@@ -160,4 +238,4 @@ def test_an_error_in_json_says_nothing_of_a_server(httpserver: HTTPServer) -> No
     httpserver.expect_request(re.compile(".*")).respond_with_json(missing, status=404)
     subject = Subject(httpserver.url_for("").removesuffix("/"))
     assert subject.info == {}
-    assert identify(subject) == Identity("vLLM", "")
+    assert identify(subject) == Identity("vLLM")

@@ -41,6 +41,13 @@ class HttpError(ClientError):
         self.body = body
 
 
+def is_refusal(error: object) -> bool:
+    """True if the server does not take such a request; a missing key is none."""
+    if not isinstance(error, HttpError) or error.status in (401, 403):
+        return False
+    return 400 <= error.status < 500 or error.status == 501
+
+
 class BrokenAnswer(ClientError):
     """A stream that was cut off, or a response or an event that cannot be read."""
 
@@ -240,7 +247,7 @@ def _assemble(events: Iterable[Json], body: str, profile: Profile) -> Answer:
     usage: Json | None = None
     for position, event in enumerate(events):
         received.append(event)
-        if "error" in event:
+        if event.get("error") is not None:
             errors.append(event)
             continue
         try:

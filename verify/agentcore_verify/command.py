@@ -159,6 +159,7 @@ def verify(
     json_file: Path | None,
     junit: Path | None,
     svg: Path | None,
+    known: tuple[str, ...] = checks.NAMES,
     **options: Any,
 ) -> int:
     """Check on a real server that it gives exact token IDs and logprobs.
@@ -208,13 +209,13 @@ def verify(
     """
     if options["sglang_dir"]:
         asked.target.pop("--python", None)
-    refuse_unknown(names, checks.NAMES, "check", "checks")
+    refuse_unknown(names, known, "check", "checks")
     refuse_unknown(options["levels"], contract.LEVELS, "level", "levels")
     if list_checks:
-        _list_checks(as_json=as_json)
+        _list_checks(known, as_json=as_json)
         return 0
     run_options = runner.Options(
-        checks=tuple(name for name in checks.NAMES if not names or name in names),
+        checks=tuple(name for name in known if not names or name in names),
         **options,
     )
     _refuse_conflicting(run_options)
@@ -241,8 +242,8 @@ def verify(
     return report.exit_code
 
 
-def _list_checks(*, as_json: bool) -> None:
-    summaries = {name: checks.get(name).summary for name in checks.NAMES}
+def _list_checks(known: tuple[str, ...], *, as_json: bool) -> None:
+    summaries = {name: checks.get(name).summary for name in known}
     if as_json:
         listed = [{"name": name, "summary": text} for name, text in summaries.items()]
         print_text(json.dumps({"checks": listed}, indent=2))
@@ -301,5 +302,6 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)
         )
-        failure = failure_of(ServerError(report.error, report.hint))
+        program = click.get_current_context().command_path
+        failure = failure_of(ServerError(report.error, report.hint), program)
         print_text(output.failure(failure), sys.stderr, color)

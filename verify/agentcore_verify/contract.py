@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .results import (
     Failed,
+    Inconclusive,
     LevelResult,
     NotExercised,
     NotPassed,
@@ -137,7 +138,7 @@ class Ledger:
         """
         try:
             yield
-        except Skipped as ended:
+        except (NotExercised, Skipped) as ended:
             self._note(number, ended)
         except Failed as ended:
             if not self._runs:
@@ -152,15 +153,15 @@ class Ledger:
         if isinstance(ended, Failed):
             self._failures.setdefault(number, ended)
             self.first = self.first or ended
-        else:
-            self._open.setdefault(number, ended)
+        elif isinstance(ended, Inconclusive) or number not in self._open:
+            self._open[number] = ended
 
     def results(self, levels: tuple[str, ...]) -> tuple[RuleResult, ...]:
         return tuple(self._result(rule) for rule in RULES if rule.level in levels)
 
     def _result(self, rule: Rule) -> RuleResult:
         ended = self._failures.get(rule.number) or self._open.get(rule.number)
-        if rule.number in self._seen and rule.number not in self._failures:
+        if rule.number in self._seen and not isinstance(ended, Failed | Inconclusive):
             ended = None
         elif ended is None:
             ended = NotExercised("No check of this run is about it.")

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .client import Json
 from .profiles import AGENTCORE, PROFILES, Profile, at, named
+from .results import Identity
 from .subject import Subject
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM"}
 """The engines, by the owner that /v1/models names."""
 
+SGLANG_FIELD = "mem_fraction_static"
+"""A field of /server_info that only SGLang has."""
 
-@dataclass(frozen=True)
-class Identity:
-    """An engine and its version; empty if the server does not say."""
-
-    engine: str = ""
-    version: str = ""
-
-    def __str__(self) -> str:
-        return " ".join(filter(None, (self.engine or "Server", self.version)))
+SGLANG_STOP = "matched_stop"
+"""A field of each choice that only SGLang has."""
 
 
 def identify(subject: Subject) -> Identity:
     """Ask each endpoint where an engine names itself; a router may hide them."""
-    owner = str(at(subject.json_at("/v1/models"), "data.0.owned_by"))
+    owner = str(subject.listed_model().get("owned_by"))
     info: Json = subject.info
     engine = ENGINES.get(owner, "")
-    if not engine and "vllm_config" in info and "agentcore_patches" not in info:
-        engine = "vLLM"
-    elif not engine and info.get("version"):
+    if "agentcore_patches" in info or (not engine and SGLANG_FIELD in info):
         engine = "SGLang"
+    elif not engine and "vllm_config" in info:
+        engine = "vLLM"
     version = info.get("version")
     if engine == "vLLM":
         version = subject.json_at("/version").get("version")
-    return Identity(engine, str(version or ""))
+    return Identity(engine or None, str(version) if version else None)
 
 
-def find_profile(subject: Subject, engine: str) -> Profile:
+def find_profile(subject: Subject, engine: str | None) -> Profile:
     """Ask for token IDs in each way that fits the engine, until an answer has some."""
     if "agentcore_patches" in subject.info:
         return AGENTCORE
     own = {"vLLM": [named("vllm")], "SGLang": [AGENTCORE, named("sglang")]}
-    candidates = own.get(engine, [*PROFILES])
+    candidates = own.get(engine or "", [*PROFILES])
     for profile in (*candidates, named("token-names")):
         if answer := subject.answer_with_ids(profile):
+            choice = at(answer, "choices.0")
+            if not engine and profile is AGENTCORE and SGLANG_STOP in choice:
+                subject.is_sglang = True  # A router hides its name.
             # A gateway may drop the prompt's IDs alone.
             if engine or profile.prompt_of(answer):
                 return profile
             return replace(profile, prompt="")
-    return replace(candidates[-1], prompt="", tokens=())
+    without = replace(candidates[-1], prompt="", tokens=())
+    subject.answer_with_ids(replace(without, ask={}, ask_whole={}), may_refuse=False)
+    return without

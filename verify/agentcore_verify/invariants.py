@@ -15,9 +15,6 @@ from .profiles import STOPS, first_at
 from .results import Failed, Skipped
 from .subject import NO_STREAMS, Exchange, Subject
 
-NEW_FIELDS = registry.response_fields()
-"""The fields that patches add to answers."""
-
 _UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
@@ -204,7 +201,7 @@ def assert_input_ids(subject: Subject, reply: Exchange) -> None:
 
 
 def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:
-    if found := sorted(_keys_in(answers) & NEW_FIELDS):
+    if found := sorted(_keys_in(answers) & registry.response_fields()):
         raise Failed(f"{where}: the answer has {', '.join(found)}.")
     for answer in answers:
         if found := sorted({*(answer.get("metadata") or ())} - subject.metadata()):

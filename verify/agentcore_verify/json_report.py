@@ -27,6 +27,7 @@ def render_json(report: Report) -> str:
         "patches": report.patches,
         "device": report.device,
         "target": report.target,
+        "server": report.server,
         "model": report.model,
         "server_args": report.server_args,
         "strict": report.strict,
@@ -40,6 +41,7 @@ def render_json(report: Report) -> str:
         "levels": report.levels,
         "required": report.required,
         "by_rules": report.by_rules,
+        "expect_logprobs": report.expect_logprobs,
         "rules": report.rules,
     }
     return json.dumps(as_json(document), indent=2)

@@ -275,7 +275,10 @@ def _verdict(report: Report, width: int) -> RenderableType:
     word = "PASSED" if report.passed else "FAILED"
     verdict = f"{word}: {summary or 'no check was run'}{timing}."
     if not (report.passed or report.error or report.failures):
-        verdict += " No check passed, so nothing was verified."
+        if not counts[Outcome.PASSED]:
+            verdict += " No check passed, so nothing was verified."
+        elif report.lacks_meaning():
+            verdict += f" Nothing shows that logprobs are {report.expect_logprobs}."
     if report.log is not None:
         verdict += f"\nServer log: {report.log}"
     text = wrapped(verdict, width)

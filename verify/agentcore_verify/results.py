@@ -124,11 +124,28 @@ class Versions:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """The server that was verified.
+
+    Attributes:
+        engine: `SGLang` or `vLLM`; None if it does not say.
+        version: its version; None if it does not say.
+    """
+
+    engine: str | None = None
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.engine or "Server", self.version)))
+
+
+@dataclass(frozen=True)
 class Report:
     """One run of `verify`.
 
     Attributes:
         target: what was verified, an install or a URL, for people.
+        server: its engine and version.
         model: its name or path.
         server_args: the launch options; empty if the server was already running.
         results: one per requested check, in order.
@@ -152,6 +169,8 @@ class Report:
         required: the levels that must hold.
         by_rules: True if rules, not checks, decide: SGLang is not patched, or another
             engine answers.
+        expect_logprobs: what logprobs must mean, or the run fails; None: it is only
+            reported.
     """
 
     target: str
@@ -159,6 +178,7 @@ class Report:
     server_args: tuple[str, ...]
     results: tuple[Result, ...]
     seconds: float
+    server: Identity = Identity()
     startup: float | None = None
     strict: bool = False
     log: Path | None = None
@@ -176,6 +196,7 @@ class Report:
     levels: tuple[LevelResult, ...] = ()
     required: tuple[str, ...] = ()
     by_rules: bool = False
+    expect_logprobs: str | None = None
 
     def shown(self) -> tuple[Result, ...]:
         """The results that decide: those of the checks, or those on the rules."""
@@ -195,13 +216,20 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """True if one result passed at least, none failed, and required levels hold."""
+        """True if one result passed at least, none failed, and what is required holds."""
         exact = {one.level for one in self.levels if one.verdict == "token-exact"}
         return (
             self.error is None
             and not self.failures
             and any(result.outcome is Outcome.PASSED for result in self.shown())
             and exact.issuperset(self.required)
+            and not self.lacks_meaning()
+        )
+
+    def lacks_meaning(self) -> bool:
+        """True if logprobs must mean something, and rule 13 does not hold."""
+        return self.expect_logprobs is not None and not any(
+            rule.number == 13 and rule.outcome is Outcome.PASSED for rule in self.rules
         )
 
     @property

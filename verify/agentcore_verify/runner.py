@@ -27,7 +27,7 @@ from .identity import find_profile, identify
 from .launching import Device, server_options
 from .profiles import named
 from .progress import Progress
-from .results import Outcome, Report, Result, RuleResult, Skipped, Versions
+from .results import Identity, Outcome, Report, Result, RuleResult, Skipped, Versions
 from .server import Server, ServerOptions, option_value
 from .subject import NO_IDS, Subject
 
@@ -114,6 +114,7 @@ class _Run:
         self.notes: list[str] = []
         self.patches: tuple[str, ...] | None = None
         self.sglang: str | None = None
+        self.served = Identity()
         self.patched_by: str | None = None
         self.device: str | None = None
         self.doing = "before SGLang was started"
@@ -141,10 +142,11 @@ class _Run:
             )
             if self.options.tokenizer:
                 subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
-            found = identify(subject)
+            found = self.served = identify(subject)
+            subject.is_sglang = found.engine == "SGLang"
             target = f"{found} at {url}"
             if found.engine == "SGLang":
-                self.sglang = found.version or None
+                self.sglang = found.version
             self.device = _text(subject.info.get("device"))
             self._note_patches_of(subject)
             is_router = subject.is_routed = router.is_router(subject)
@@ -236,6 +238,7 @@ class _Run:
         self._note_state(status)
         install = status.install
         self.sglang, self.patched_by = install.version, status.applied_by
+        self.served = Identity("SGLang", install.version)
         self.patches = status.patches
         target = f"SGLang {install.version} in {install.package}"
         if not self.patches:
@@ -410,6 +413,7 @@ class _Run:
             server_args=_without_keys(server.options.args) if server else (),
             results=tuple(self.results),
             seconds=time.monotonic() - self.began,
+            server=self.served,
             startup=startup,
             strict=self.options.strict,
             log=server.log if server else None,
@@ -427,6 +431,7 @@ class _Run:
             else (),
             required=self.options.levels,
             by_rules=self.by_rules,
+            expect_logprobs=self.options.expect_logprobs,
         )
 
 

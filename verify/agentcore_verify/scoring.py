@@ -60,12 +60,19 @@ def score(
                 f"{subject.base_url}{path}", body, api_key=subject.api_key
             )
         except HttpError as error:
-            if error.status != 404:
+            if error.status == 404:
+                raise Skipped(f"The server has no {path}.") from error
+            if subject.is_patched or not client.is_refusal(error):
                 raise
-            raise Skipped(f"The server has no {path}.") from error
-    if path == "/generate":
-        return _of_generate(answer, ids)
-    return _of_completions(answer)
+            raise Skipped(f"{path} refuses a prompt of token IDs: {error}") from error
+    try:
+        if path == "/generate":
+            return _of_generate(answer, ids)
+        return _of_completions(answer)
+    except (LookupError, TypeError) as error:
+        if subject.is_patched:
+            raise
+        raise Skipped(f"The answer of {path} has no prompt's logprobs.") from error
 
 
 def _of_generate(answer: Any, ids: Sequence[int]) -> Scored:

@@ -38,10 +38,8 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 INTERRUPTION_ATTEMPTS = 3
 """Number of attempts: on a busy machine, answers may finish before an interruption."""
 
-NOT_DETERMINISTIC = (
-    "The engine is not deterministic, so answers cannot be compared. Launch it with "
-    "`-- --enable-deterministic-inference`."
-)
+VARIES = "The engine is not deterministic, so answers cannot be compared."
+NOT_DETERMINISTIC = f"{VARIES} Launch it with `-- --enable-deterministic-inference`."
 
 
 @dataclass(frozen=True)
@@ -107,6 +105,8 @@ class Subject:
         self.expect_logprobs = expect_logprobs
         self.sends_bad_ids = sends_bad_ids
         self.ledger = Ledger()
+        self.is_sglang = True
+        """False for another engine, and for one that does not show what it is."""
         self.is_routed = False
         """True if a router hides endpoints that the server has."""
         self.noise = 0.0
@@ -134,8 +134,8 @@ class Subject:
 
     @property
     def is_patched(self) -> bool:
-        """True if the server is SGLang with these patches."""
-        return self.profile is AGENTCORE
+        """True if the server is SGLang with these patches: stock has no IDs unasked."""
+        return self.is_sglang and self.profile is AGENTCORE
 
     @property
     def is_float32(self) -> bool:
@@ -186,8 +186,13 @@ class Subject:
             return False
         return True
 
-    def answer_with_ids(self, profile: Profile) -> Json | None:
-        """Return a chat answer if it has token IDs; ServerError if there is no answer."""
+    def answer_with_ids(
+        self, profile: Profile, *, may_refuse: bool = True
+    ) -> Json | None:
+        """Return a chat answer if it has token IDs; ServerError if there is no answer.
+
+        `may_refuse`: return None if such a request is refused.
+        """
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": "Say hello."}],
@@ -197,6 +202,8 @@ class Subject:
         try:
             answer = self.post("/v1/chat/completions", body).json()
         except (ClientError, ValueError) as error:
+            if may_refuse and client.is_refusal(error):
+                return None
             raise ServerError(
                 f"The server at {self.base_url} does not answer a chat request: {error}"
             ) from error
@@ -211,8 +218,16 @@ class Subject:
 
     def longest_prompt(self) -> int | None:
         """Return the number of tokens that the server's context has; None if unknown."""
-        found = profiles.at(self.json_at("/v1/models"), "data.0.max_model_len")
+        found = self.listed_model().get("max_model_len")
         return found if type(found) is int else None
+
+    def listed_model(self) -> Json:
+        """Return the model's entry in /v1/models; the first one if none has its name."""
+        listed = profiles.at(self.json_at("/v1/models"), "data")
+        models = listed if isinstance(listed, list) else []
+        found = [one for one in models if isinstance(one, dict)]
+        named = [one for one in found if one.get("id") == self.model]
+        return next(iter(named + found), {})
 
     def metadata(self) -> frozenset[str]:
         """SGLang's own fields in the `metadata` of non-streaming responses."""
@@ -249,6 +264,16 @@ class Subject:
             yield
         except ClientError as error:
             raise Failed(f"{where}: {error}") from error
+
+    @contextmanager
+    def unless_refused(self, what: str) -> Iterator[None]:
+        """Turn the refusal of a request into Skipped; patched SGLang must not refuse."""
+        try:
+            yield
+        except Failed as error:
+            if self.is_patched or not client.is_refusal(error.__cause__):
+                raise
+            raise Skipped(f"The server refuses {what}.") from error
 
     def body(self, question: str, *, tools: bool = False, **more: Any) -> Json:
         body: Json = {
@@ -298,7 +323,7 @@ class Subject:
             if _comparable(first.answer) != _comparable(again.answer):
                 raise Inconclusive(
                     f"{first.where}: two identical requests got different answers.",
-                    advice=NOT_DETERMINISTIC,
+                    advice=NOT_DETERMINISTIC if self.is_sglang else VARIES,
                     difference=self._difference(first, again),
                 )
             self._references[key] = first

@@ -29,7 +29,8 @@ NEAR = 0.1
 
 def check(subject: Subject) -> str:
     asked = {"logprobs": True, "top_logprobs": TOP, "max_tokens": 96, **SAMPLING}
-    reply = subject.ask("long", **asked, **subject.profile.neutral)
+    with subject.unless_refused("top_logprobs"):
+        reply = subject.ask("long", **asked, **subject.profile.neutral)
     ids = reply.ids()
     scored = score(subject, [*reply.prompt_ids, *ids], top=TOP)
     ratios, sums = [], []
@@ -42,8 +43,13 @@ def check(subject: Subject) -> str:
         first, second, *_ = sorted(raw.values(), reverse=True)
         if len(kept) > 1 and first - second > APART:
             ratios.append((kept[0] - kept[1]) / (first - second))
-    meaning = _meaning(ratios, sums)
     expected = subject.expect_logprobs
+    try:
+        meaning = _meaning(ratios, sums)
+    except Inconclusive as unknown:
+        if expected:
+            raise
+        raise NotExercised(f"Logprobs have no known meaning. {unknown}") from unknown
     if expected and meaning != expected:
         raise Failed(
             f"Logprobs are {meaning}, not {expected}.",

@@ -15,7 +15,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.differences import logprob_distance
 from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.profiles import TOKEN_ID, as_id
-from agentcore_verify.results import Difference, Failed, Row
+from agentcore_verify.results import Difference, Failed, Row, Skipped
 from agentcore_verify.subject import Exchange, Subject
 
 RULES = (11, 14)
@@ -89,8 +89,15 @@ def _logprobs(subject: Subject, reply: Exchange) -> tuple[Json, ...]:
 
 
 def _assert_finite(reply: Exchange) -> None:
-    for position, entry in enumerate(reply.completions[0].logprobs or ()):
-        if is_invented(value := entry["logprob"]):
+    found = [
+        (position, entry["logprob"])
+        for completion in reply.completions
+        for position, entry in enumerate(completion.logprobs or ())
+    ]
+    if not found:
+        raise Skipped("Answers have no logprobs.")
+    for position, value in found:
+        if is_invented(value):
             raise Failed(
                 f"{reply.where}: the logprob at position {position} is {value}."
             )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_patches.patches import registry
 from agentcore_verify.invariants import (
-    NEW_FIELDS,
     assert_no_error,
     assert_no_new_fields,
     finish,
@@ -68,11 +68,8 @@ def _assert_same_text(whole: Exchange, reply: Exchange) -> None:
 def _bare(value: Any) -> Any:
     """Return a JSON value without new fields, random IDs, times and logprobs."""
     if isinstance(value, dict):
-        return {
-            key: _bare(part)
-            for key, part in value.items()
-            if key not in NEW_FIELDS | RANDOM and key != "logprob"
-        }
+        left_out = registry.response_fields() | RANDOM | {"logprob"}
+        return {key: _bare(part) for key, part in value.items() if key not in left_out}
     if isinstance(value, list):
         return [_bare(part) for part in value]
     return value

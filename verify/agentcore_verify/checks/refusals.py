@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore_verify.invariants import assert_same
-from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.scoring import request, score
 from agentcore_verify.subject import Subject
 
@@ -69,6 +69,10 @@ def _check_prompts_of_ids(subject: Subject) -> str:
     for what, ids in cases.items():
         where = f"{path} with IDs that are {what}"
         subject.assert_refused({**good, field: ids}, where, path=path)
-    if score(subject, (5, 6, 7)) != expected:
+    try:
+        again = score(subject, (5, 6, 7))
+    except Skipped as error:
+        raise Failed(f"After the bad IDs, a good request fails: {error}") from error
+    if (again.prompt, again.tokens) != (expected.prompt, expected.tokens):
         raise Failed("After the bad IDs, a request gets another answer than before.")
     return f"{len(cases)} bad prompts rejected; the server keeps running"

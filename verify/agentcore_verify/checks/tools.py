@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentcore_verify.client import HttpError
+from agentcore_verify.client import HttpError, is_refusal
 from agentcore_verify.invariants import both_modes
-from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.subject import Subject
 
 RULES = (8,)
@@ -41,6 +41,8 @@ def check(subject: Subject) -> str:
         requests = ()
         optional = (("tool", required), ("call_list", required), ("tool", {}))
     allowed = [request for request in optional if _is_allowed(subject, *request)]
+    if not (requests or allowed):
+        raise Skipped("The server refuses tools.")
     for question, options in (*requests, *allowed):
         for reply in both_modes(subject, question, tools=True, **options):
             mode = "streaming" if reply.streamed else "non-streaming"
@@ -61,5 +63,7 @@ def _is_allowed(subject: Subject, question: str, options: dict[str, Any]) -> boo
         subject.ask(question, tools=True, **options, max_tokens=8)
     except Failed as failure:
         cause = failure.__cause__
-        return not (isinstance(cause, HttpError) and cause.status == 400)
+        if subject.is_patched:
+            return not (isinstance(cause, HttpError) and cause.status == 400)
+        return not is_refusal(cause)
     return True

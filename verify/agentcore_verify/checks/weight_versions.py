@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcore_verify.audit.readers import choices
+from agentcore_verify.audit.readers import choices, fields
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
@@ -58,13 +58,19 @@ def check(subject: Subject) -> str:
 
 def _assert_named(subject: Subject) -> None:
     """Check that the versions which an answer names are those of all its tokens."""
-    reply = subject.reference("plain")
-    [turn] = choices.turns(reply.body, [*reply.answer.events], None)
+    asked = {"return_weight_versions": True} if subject.is_patched else {}
+    reply = subject.reference("plain", **asked)
+    try:
+        [turn] = choices.turns(reply.body, [*reply.answer.events], None)
+    except fields.BadRecord as error:
+        raise Failed(f"{reply.where}: the answer {error}.") from error
     spans = turn.answers[0].versions
     if not spans:
         raise Skipped("Answers do not name the weights.")
+    if spans[-1].end is None:
+        raise NotExercised("Answers name one version for all tokens, without spans.")
     n_ids = len(reply.ids())
-    ends = [0, *(n_ids if span.end is None else span.end for span in spans)]
+    ends = [0, *(span.end for span in spans)]
     if [span.start for span in spans] != ends[:-1] or ends[-1] != n_ids:
         raise Failed(f"{reply.where}: {spans} are not {n_ids} tokens without gaps.")
 
