@@ -26,9 +26,8 @@ def is_same_build(one: str, other: str) -> bool:
 
     Their commits may differ: a commit need not change what is applied.
     """
-    (version, *_, patches), (other_version, *_, other_patches) = (
-        text.split("+") for text in (one, other)
-    )
+    version, other_version = one.partition("+")[0], other.partition("+")[0]
+    patches, other_patches = one.rpartition("+")[2], other.rpartition("+")[2]
     return (version, patches) == (other_version, other_patches)
 
 
