@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,8 @@ def full_version() -> str:
     root = Path(__file__).parents[1]
     if ".dev" not in __version__ or "+" in __version__ or not (root / ".git").exists():
         return __version__
+    import subprocess
+
     describe = ["git", "describe", "--always", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from agentcore_patches import api
-from agentcore_patches._version import full_version
 from agentcore_patches.command.documentation import page, pages
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
@@ -25,6 +24,7 @@ from agentcore_patches.shell.help_format import GroupWithHelp
 from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
+    VERSION,
     Asked,
     Command,
     names_option,
@@ -119,12 +119,6 @@ def deferred(name: str) -> click.Command:
     return verify
 
 
-def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        click.echo(f"{PROGRAM} {full_version()}")
-        context.exit()
-
-
 @click.group(
     cls=GroupWithHelp,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -133,15 +127,7 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
 `{PROGRAM} docs` shows the documentation.
 """,
 )
-@click.option(
-    "-V",
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version and exit.",
-)
+@VERSION
 def commands() -> None:
     """Exact token IDs for RL trainers from an installed SGLang.
 

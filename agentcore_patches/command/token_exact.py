@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from agentcore_patches._version import full_version
 from agentcore_patches.command.cli import main
 from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
+from agentcore_patches.shell.options import VERSION
 from agentcore_verify import checks
 from agentcore_verify.audit.command import audit
 from agentcore_verify.command import verify
@@ -25,7 +25,7 @@ LAUNCHING = {
 @click.group(
     cls=GroupWithHelp, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(full_version(), message=f"{PROGRAM} %(version)s")
+@VERSION
 def commands() -> None:
     """Check that a server, or recorded rollouts, have exact token IDs and logprobs."""
 

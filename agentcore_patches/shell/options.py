@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import click
 
+from agentcore_patches._version import full_version
 from agentcore_patches.shell.terminal import Color
 
 Detail: TypeAlias = Literal["quiet", "normal", "verbose"]
@@ -43,6 +44,12 @@ def remember(context: click.Context, option: click.Parameter, value: Any) -> Non
     """The callback of an option that is named as an attribute of `Asked`."""
     if value is not None:
         setattr(context.ensure_object(Asked), str(option.name), value)
+
+
+def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"{context.info_name} {full_version()}")
+        context.exit()
 
 
 def names_option(
@@ -92,6 +99,17 @@ def _detail(context: click.Context, option: click.Parameter, given: bool) -> Non
         raise click.UsageError("-q and -v cannot be used together.", context)
     asked.detail = "quiet" if option.name == "quiet" else "verbose"
 
+
+VERSION = click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+"""The option of every program that shows its version."""
 
 COLOR = click.option(
     "--color",
