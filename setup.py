@@ -66,13 +66,13 @@ class BuildWithPages(build_py):
     """Builds the package with its version, and the pages of the documentation in it."""
 
     def run(self) -> None:
-        if not self.editable_mode:
-            # An earlier build may have left modules that are gone.
-            for package in ("agentcore_patches", "agentcore_verify"):
-                shutil.rmtree(Path(self.build_lib, package), ignore_errors=True)
-        super().run()
         if self.editable_mode:
-            return  # The pages are read where they are, and git knows the commit.
+            super().run()  # The pages are read where they are; git knows the commit.
+            return
+        # An earlier build may have left modules that are gone.
+        for package in ("agentcore_patches", "agentcore_verify"):
+            shutil.rmtree(Path(self.build_lib, package), ignore_errors=True)
+        super().run()
         write_version(self.build_lib)
         for page in sorted(Path("docs").rglob("*.md")):
             target = Path(self.build_lib, PAGES, page.relative_to("docs"))

@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from multiprocessing import parent_process
+from typing import TYPE_CHECKING
 
 from agentcore_patches._version import __version__
 from agentcore_patches.errors import (
@@ -20,6 +21,9 @@ from agentcore_patches.errors import (
     UsageError,
     refuse_unknown,
 )
+
+if TYPE_CHECKING:
+    from agentcore_patches.installs.install import Install
 
 REQUIRE = "AGENTCORE_REQUIRE"
 """The environment variable that names the patches without which no server starts."""
@@ -60,39 +64,33 @@ def register() -> None:
 
 def _check(required: tuple[str, ...], apply: str) -> str:
     """Return the line about patches that are in place; raise if any are missing."""
+    from agentcore_patches.installs.install import find
     from agentcore_patches.patches.registry import CORE, names
 
     refuse_unknown(required, names(), "patch", "patches")
     if apply not in ("0", "1"):
         raise UsageError(f"{APPLY} must be 0 or 1, not {apply!r}.")
-    imported = _imported()
-    if apply == "1" and not imported and not _is_tried(required):
+    install, imported = find(), _imported()
+    patches, problem = _look(install, required)
+    # `apply` refuses an unlisted SGLang, even one that has the patches.
+    if apply == "1" and not imported and (problem or install.release is not None):
         from agentcore_patches import api
 
         extras = [name for name in required if name != CORE]
         api.apply(extras=extras, notify=_LOG.warning)
         importlib.invalidate_caches()
-    patches, problem = _look(required)
+        patches, problem = _look(install, required)
     if problem:
         late = f" {APPLY}=1 is too late here: {imported} is imported already."
         raise SourceConflict(problem + (late if apply == "1" else ""))
     return f"{_and(patches)} {'are' if len(patches) > 1 else 'is'} in place."
 
 
-def _is_tried(required: tuple[str, ...]) -> bool:
-    """True if an unlisted SGLang has the patches, which `apply --unlisted` tried."""
-    from agentcore_patches.installs.install import find
-
-    return find().release is None and not _look(required)[1]
-
-
-def _look(required: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+def _look(install: Install, required: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """Return the patches, and the problem with them or an empty text."""
-    from agentcore_patches.installs.install import find
     from agentcore_patches.patches.registry import CORE
     from agentcore_patches.state.snapshot import FileState, inspect, patched_files
 
-    install = find()
     snapshot = inspect(install)
     patches: tuple[str, ...] = snapshot.record.patches if snapshot.record else ()
     if snapshot.record is None and any(patched_files(install.package)):

@@ -133,9 +133,9 @@ def update_lock(manager: TokenizerManager) -> Any:
     """
     from sglang.srt.utils.aio_rwlock import RWLock
 
-    class UpdateLock(RWLock):
-        one_update = asyncio.Lock()
+    one_update = asyncio.Lock()
 
+    class UpdateLock(RWLock):
         @property
         def writer_lock(self) -> Any:
             return self._wait_for_requests()
@@ -146,7 +146,7 @@ def update_lock(manager: TokenizerManager) -> Any:
             try:
                 while not (acquiring.done() or manager.is_pause):
                     await asyncio.wait((acquiring,), timeout=_POLL_INTERVAL)
-                async with self.one_update:
+                async with one_update:
                     yield
             finally:
                 acquiring.cancel()
