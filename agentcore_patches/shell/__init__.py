@@ -1,1 +1,1 @@
-"""What all commands share: options, output and exit codes."""
+"""Options, output and exit codes that all commands share."""

@@ -9,7 +9,8 @@ from typing import Any
 import requests
 
 from agentcore_verify import client
-from agentcore_verify.client import Answer, Completion, HttpError, ToolCall
+from agentcore_verify.audit.turns import Call
+from agentcore_verify.client import Answer, Completion, HttpError
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
@@ -237,7 +238,7 @@ def message_of(completion: Completion) -> Message:
     return message
 
 
-def _arguments(call: ToolCall) -> str:
+def _arguments(call: Call) -> str:
     """Return the arguments of a call; empty if SGLang would not accept them back."""
     return call.arguments if is_object(call.arguments) else "{}"
 

@@ -11,6 +11,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from agentcore_verify import client
+from agentcore_verify.audit.turns import Call
 
 
 def sse(*events: object, done: bool = True) -> list[bytes]:
@@ -83,8 +84,8 @@ class TestStream:
             chunk({"content": None}, finish_reason="tool_calls"),
         )
         assert answer.completions[0].tool_calls == (
-            client.ToolCall("f", "{}", "a"),
-            client.ToolCall("f", "[]", "b"),
+            Call("f", "{}", "a"),
+            Call("f", "[]", "b"),
         )
 
     def test_knows_which_events_had_the_prompt_ids(self) -> None:

@@ -15,8 +15,6 @@ from .profiles import AGENTCORE, REASONING, Profile, first_at
 
 Json = dict[str, Any]
 
-ToolCall = Call
-
 OnEvent = Callable[[Json], None]
 """Called with each event of a stream as soon as it arrives."""
 
@@ -83,7 +81,7 @@ class Completion:
     logprobs: tuple[Json, ...] | None
     content: str
     reasoning_content: str
-    tool_calls: tuple[ToolCall, ...]
+    tool_calls: tuple[Call, ...]
     finish_reason: str | None
 
     @property
@@ -303,7 +301,7 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
     )
 
 
-def _tool_calls(pieces: list[Piece]) -> tuple[ToolCall, ...]:
+def _tool_calls(pieces: list[Piece]) -> tuple[Call, ...]:
     """Return the tool calls of a message or of a stream."""
     parts = [part for piece in pieces for part in piece.tool_calls]
     joined = fields.calls if "message" in pieces[0].raw else fields.streamed_calls

@@ -87,13 +87,13 @@ LEVELS = tuple(dict.fromkeys(rule.level for rule in RULES))
 
 
 class Ledger:
-    """What the checks saw of each rule."""
+    """The evidence of the checks on each rule."""
 
     def __init__(self) -> None:
         self._seen: dict[int, str] = {}
         self._failures: dict[int, Failed] = {}
         self._open: dict[int, NotPassed] = {}
-        """Why a rule was not judged."""
+        """The reasons why rules were not judged."""
         self._rules: tuple[int, ...] = ()
         """The rules of the check that runs now."""
         self._main: int | None = None

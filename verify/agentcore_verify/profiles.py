@@ -33,7 +33,7 @@ RECORDED_IDS = (
 
 @dataclass(frozen=True)
 class Profile:
-    """How a kind of server is asked for token IDs, and where it answers.
+    """The fields by which a kind of server is asked for token IDs, and answers.
 
     Attributes:
         name: its name for `--profile`.

@@ -125,8 +125,8 @@ class Subject:
             found = response.json()
         except (requests.RequestException, ValueError):
             return {}
-        is_told = response.status_code == 200 and isinstance(found, dict)
-        return found if is_told else {}
+        is_answer = response.status_code == 200 and isinstance(found, dict)
+        return found if is_answer else {}
 
     def rule(self, number: int) -> AbstractContextManager[None]:
         """Judge a rule by a part of a check, as `Ledger.rule` does."""
@@ -144,7 +144,7 @@ class Subject:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """How token IDs are decoded; None if nothing can."""
+        """Decodes token IDs; None if nothing here can."""
         found = find_decoder(self.base_url, self.model, self.api_key)
         if found is None and self.is_patched and not self.is_routed:
             raise Failed("/detokenize does not decode token IDs.")

@@ -1,4 +1,4 @@
-"""What the HTTP server and the tokenizer manager run."""
+"""Code that runs in the HTTP server and in the tokenizer manager."""
 
 from __future__ import annotations
 

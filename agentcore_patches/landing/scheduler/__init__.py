@@ -1,4 +1,4 @@
-"""What the scheduler of each rank runs."""
+"""Code that runs in the scheduler of each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several of SGLang's processes run."""
+"""Code that runs in several of SGLang's processes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from agentcore_verify.client import Completion, Json, ToolCall
+from agentcore_verify.audit.turns import Call
+from agentcore_verify.client import Completion, Json
 from agentcore_verify.results import Failed
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Exchange, Subject
@@ -52,7 +53,7 @@ def _assert_history(subject: Subject) -> str:
     if list(prompt[: len(past)]) != past:
         raise Failed(
             "The prompt of a second turn does not start with the tokens of the first: "
-            "the chat template renders the text of the first anew.",
+            "the chat template renders the text of the first again.",
             advice="Send each turn as token IDs, if the server takes them.",
             difference=subject.id_difference("first turn", past, "prompt", prompt),
         )
@@ -168,7 +169,7 @@ def message_of(completion: Completion) -> Json:
     return message
 
 
-def _is_sent_back(call: ToolCall) -> bool:
+def _is_sent_back(call: Call) -> bool:
     """True if SGLang accepts the arguments of a call: a model may break them."""
     try:
         return isinstance(json.loads(call.arguments), dict)
