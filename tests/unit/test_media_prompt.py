@@ -15,7 +15,7 @@ from agentcore_patches.landing import release
 from agentcore_patches.landing.http import images
 from agentcore_patches.landing.http.images import is_expanded
 from agentcore_patches.landing.vllm_api import content_parts
-from agentcore_patches.landing.vllm_api.http import BadRequest
+from agentcore_patches.landing.vllm_api.bodies import BadRequest
 
 IMAGE, VIDEO = 90, 91
 TOKENS: Any = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering, salts
-from agentcore_patches.landing.vllm_api.http import BadRequest
+from agentcore_patches.landing.vllm_api.bodies import BadRequest
 from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
 from tests.unit.small_server import tokenizer_manager

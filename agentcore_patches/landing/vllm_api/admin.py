@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
-from .http import (
+from .bodies import (
     BadRequest,
     error_response,
     flag,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..http import logprobs
 from . import generate, sampling
-from .http import BadRequest, find_stop_reason, flag, integer, is_off
+from .bodies import BadRequest, find_stop_reason, flag, integer, is_off
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (

@@ -33,7 +33,7 @@ from ..http import (
 )
 from ..http.request_fields import INT64
 from . import admin, content_parts, rendering
-from .http import (
+from .bodies import (
     BadRequest,
     error_content,
     error_response,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..http import prompts, request_fields
 from . import sampling
-from .http import BadRequest, flag, is_off
+from .bodies import BadRequest, flag, is_off
 
 if TYPE_CHECKING:
     from fastapi import Request

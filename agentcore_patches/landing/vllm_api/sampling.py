@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..http.request_fields import INT32, INT64
-from .http import BadRequest, flag, integer, is_number, is_off
+from .bodies import BadRequest, flag, integer, is_number, is_off
 
 if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
