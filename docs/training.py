@@ -1,11 +1,11 @@
-"""Trains in three ways, and draws what came of it: `make train`.
+"""Trains in four ways, and draws what came of it: `make train`.
 
-    python docs/training.py TRAINER_PYTHON [--steps N] [--batch N]
-    python docs/training.py --draw
+    python docs/training.py TRAINER_PYTHON [--steps N] [--batch N] [--folder FOLDER]
+    python docs/training.py --draw [--folder FOLDER]
 
 Starts SGLang from copies, one of them patched, as `agentcore-patch serve` does; runs
 `examples/train_with_trl.py` for each arm in the environment of TRAINER_PYTHON; writes
-`docs/explanation/training.json` and the pictures. `--draw` draws the pictures again.
+`training.json` and `training.png` to the folder. `--draw` draws the picture again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from agentcore_verify.server import Server
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-FIGURES = HERE / "explanation/training.json"
-MODEL = HERE.parent / "build/weather-model"
+BUILD = HERE.parent / "build"
+MODEL = BUILD / "weather-model"
 
-ARMS = {"exact": True, "text": True, "retokenized": False}
+ARMS = {"exact": True, "text": True, "recomputed": True, "padded": False}
 """The arms in their order, and whether their server is patched."""
 
 Row = dict[str, Any]
@@ -124,44 +124,87 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
 
 
 def _described(row: Row) -> str:
-    return f"arm {row['arm']}: reward {row['reward']:.2f}, mismatch {row['mean']:.1e}"
+    return f"arm {row['arm']}: mismatch {row['mean']:.1e}"
 
 
 # Drawing.
 
-COLOURS = {"exact": "#2a78c2", "text": "#e08214", "retokenized": "#c43c4e"}
+COLOURS = {
+    "exact": "#2a78c2",
+    "text": "#e08214",
+    "recomputed": "#3d8f4d",
+    "padded": "#c43c4e",
+}
 NAMES = {
     "exact": "exact: IDs, logprobs and prefix from the server",
     "text": "text: the same, history sent as text",
-    "retokenized": "retokenized: stock server, text tokenized again",
+    "recomputed": "recomputed: text tokenized again, the trainer's own logprobs",
+    "padded": "padded: text tokenized again, logprobs of a stock stream",
 }
 GREY = "#808080"
 """Of all lines and texts: readable on white and on black."""
 
 
 def draw(rows: Sequence[Row], file: Path) -> None:
-    """Draw the reward and the mismatch of each arm by step."""
+    """Draw the mismatch and the tokens that were never sampled, by arm and step."""
     from matplotlib import pyplot
 
     parts = "text.color axes.edgecolor axes.labelcolor xtick.color ytick.color"
     grey: Any = dict.fromkeys(parts.split(), GREY)
     with pyplot.rc_context(grey):
         figure, panels = pyplot.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
-        for panel, value in zip(panels, ("reward", "mean"), strict=True):
-            for arm in ARMS:
-                own = [row for row in rows if row["arm"] == arm]
-                panel.plot(
-                    [row["step"] for row in own],
-                    [row[value] for row in own],
-                    color=COLOURS[arm],
-                    label=NAMES[arm],
-                )
+        for arm in ARMS:
+            own = [row for row in rows if row["arm"] == arm]
+            steps = [row["step"] for row in own]
+            colour = COLOURS[arm]
+            if arm != "recomputed":
+                panels[0].plot(steps, [row["mean"] for row in own], color=colour)
+            if ARMS[arm]:
+                shares = [100 * row["never_sampled"] / row["tokens"] for row in own]
+                panels[1].plot(steps, shares, color=colour)
+            # Each arm is missing from one of the panels, or covered by another.
+            panels[0].plot([], color=colour, label=NAMES[arm])
+        for panel in panels:
             panel.set_xlabel("step")
-        panels[0].set(title="Reward", ylim=(0, 1))
-        panels[1].set(title="Mean |train logprob - rollout logprob|", yscale="log")
+        panels[0].set(title="Mean |train logprob - rollout logprob|", yscale="log")
+        panels[1].set(title="Tokens that were never sampled, in %")
         legend = panels[0].get_legend_handles_labels()
         figure.legend(*legend, loc="outside lower left", frameon=False)
         figure.savefig(file, transparent=True)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the figures of each arm as a table for the page."""
+    lines = [
+        "| arm | mean mismatch | largest mismatch | tokens with ratio outside [0.8, 1.25] "
+        "| tokens never sampled | trajectories that break | stale tokens |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for arm, patched in ARMS.items():
+        own = [row for row in rows if row["arm"] == arm]
+        tokens = sum(row["tokens"] for row in own)
+
+        def mean(name: str, own: list[Row] = own, tokens: int = tokens) -> float:
+            return float(sum(row[name] * row["tokens"] for row in own) / tokens)
+
+        cells = [
+            f"`{arm}`",
+            f"{mean('mean'):.1e}",
+            f"{max(row['max'] for row in own):.1e}",
+            f"{mean('apart'):.1%}",
+        ]
+        if patched:
+            known = own[0]["broken"] is not None
+            broken = sum(row["broken"] or 0 for row in own) / len(own)
+            cells += [
+                f"{sum(row['never_sampled'] for row in own) / tokens:.1%}",
+                f"{broken:.0%}" if known else "not applicable",
+                str(sum(sum(row["stale"].values()) for row in own)),
+            ]
+        else:
+            cells += ["unknown"] * 3
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -169,53 +212,25 @@ def main() -> None:
     parser.add_argument(
         "python", type=Path, nargs="?", help="the trainer's interpreter"
     )
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--draw", action="store_true", help="draw the figures again")
+    parser.add_argument("--folder", type=Path, default=BUILD)
+    parser.add_argument("--draw", action="store_true", help="draw the picture again")
     asked = parser.parse_args()
+    figures = asked.folder / "training.json"
     if asked.draw:
-        rows = json.loads(FIGURES.read_text())
+        rows = json.loads(figures.read_text())
     elif asked.python:
+        print("This takes about 10 minutes on two cores.")
         rows = train(asked.python.absolute(), asked.steps, asked.batch)
         lines = ",\n".join(json.dumps(row) for row in rows)
-        FIGURES.write_text(f"[\n{lines}\n]\n")
+        figures.write_text(f"[\n{lines}\n]\n")
     else:
         parser.error("name the trainer's interpreter, or --draw")
-    draw(rows, FIGURES.with_suffix(".png"))
+    picture = figures.with_suffix(".png")
+    draw(rows, picture)
     print(table(rows))
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Return the figures of each arm as a table for the page."""
-    lines = [
-        "| arm | reward, first step | reward, last 5 steps | mean mismatch | "
-        "largest mismatch | tokens with ratio outside [0.8, 1.25] | "
-        "trajectories that break | stale tokens |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for arm in ARMS:
-        own = [row for row in rows if row["arm"] == arm]
-        tokens = sum(row["tokens"] for row in own)
-
-        def mean(name: str, own: list[Row] = own, tokens: int = tokens) -> float:
-            return float(sum(row[name] * row["tokens"] for row in own) / tokens)
-
-        known = own[0]["broken"] is not None
-        broken = sum(row["broken"] or 0 for row in own) / len(own)
-        stale = sum(sum((row["stale"] or {}).values()) for row in own)
-        reward = sum(row["reward"] for row in own[-5:]) / len(own[-5:])
-        cells = [
-            f"`{arm}`",
-            f"{own[0]['reward']:.2f}",
-            f"{reward:.2f}",
-            f"{mean('mean'):.1e}",
-            f"{max(row['max'] for row in own):.1e}",
-            f"{mean('apart'):.1%}",
-            f"{broken:.0%}" if known else "unknown",
-            str(stale) if known else "unknown",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    print(f"\nThe picture is {picture}, the figures of each step are {figures}.")
 
 
 if __name__ == "__main__":

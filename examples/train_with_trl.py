@@ -10,11 +10,13 @@ training, keep `Turn`, `exact`, `Rollouts.push` and `Trainer`, and replace the t
 
 `--arm` chooses where the tokens and the logprobs of a trajectory come from:
 
-exact        both from the server; each turn starts with the previous tokens
-retokenized  from text, as on a server without patches: the conversation is tokenized
-             again, and missing logprobs are zeros
-text         both from the server, but the history is sent as text only: the turns do not
-             fit together, and are glued
+exact       both from the server; each turn starts with the previous tokens
+text        both from the server, but the history is sent as text only: the turns do not
+            fit together, and are glued
+recomputed  the conversation's text is tokenized again, and the trainer computes the
+            logprobs of these tokens itself
+padded      the same tokens with the logprobs that a stream of a server without patches
+            has; zeros for those that it lacks
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,8 @@ class Trajectory:
     mask: list[int] = field(default_factory=list)
     broken: bool | None = False
     """True if a turn's prompt did not start with the turns before; None if unknown."""
+    never_sampled: int = 0
+    """The number of tokens to learn from that the model did not sample."""
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
         """Add sampled tokens with their logprobs, or others without."""
@@ -135,7 +140,7 @@ class Conversation:
         return self.turns[-1].prompt_ids + self.turns[-1].token_ids
 
 
-# The three arms: from a conversation to a trajectory.
+# The arms: from a conversation to a trajectory.
 
 
 def exact(conversation: Conversation, tokenizer: Any) -> Trajectory:
@@ -168,7 +173,7 @@ def glued(conversation: Conversation, tokenizer: Any) -> Trajectory:
 
 
 def retokenized(conversation: Conversation, tokenizer: Any) -> Trajectory:
-    """Return the tokens of the conversation's text; logprobs that are missing are 0."""
+    """Return the tokens of the conversation's text; logprobs that it lacks are 0."""
 
     def encode(text: str) -> list[int]:
         return list(tokenizer.encode(text, add_special_tokens=False))
@@ -195,8 +200,12 @@ def retokenized(conversation: Conversation, tokenizer: Any) -> Trajectory:
             trajectory = Trajectory(prompt, broken=None)
         else:
             trajectory.add(prompt)
-        received = next(turns).logprobs[: len(ids)]
+        turn = next(turns)
+        received = turn.logprobs[: len(ids)]
         trajectory.add(ids, received + [0.0] * (len(ids) - len(received)))
+        same = SequenceMatcher(None, turn.token_ids, ids, autojunk=False)
+        sampled = sum(block.size for block in same.get_matching_blocks())
+        trajectory.never_sampled += len(ids) - sampled
         written = after
     assert trajectory
     return trajectory
@@ -217,8 +226,9 @@ def _with_parsed_calls(message: Message) -> Message:
 
 ARMS: dict[str, Callable[[Conversation, Any], Trajectory]] = {
     "exact": exact,
-    "retokenized": retokenized,
     "text": glued,
+    "recomputed": retokenized,
+    "padded": retokenized,
 }
 
 
@@ -234,6 +244,10 @@ class Rollouts:
     weights: Path
     measured: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_patched(self) -> bool:
+        return self.arm != "padded"
+
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
         """Return a trajectory for each prompt, and its reward."""
         version = str(trainer.state.global_step)
@@ -247,10 +261,10 @@ class Rollouts:
             "reward": sum(rewards) / len(rewards),
             "turns": sum(len(one.turns) for one in conversations) / len(made),
             "broken": None if None in broken else sum(map(bool, broken)) / len(broken),
-            "stale": None
-            if self.arm == "retokenized"
-            else stale_tokens(conversations, version),
         }
+        if self.is_patched:
+            self.measured["stale"] = stale_tokens(conversations, version)
+            self.measured["never_sampled"] = sum(one.never_sampled for one in made)
         return {
             "prompt_ids": [one.prompt_ids for one in made],
             "completion_ids": [one.completion_ids for one in made],
@@ -264,11 +278,10 @@ class Rollouts:
         trainer.model.save_pretrained(self.weights)
         update = {"model_path": str(self.weights), "weight_version": version}
         # An update crashes an unpatched SGLang 0.5.9 that is paused in place.
-        paused = self.arm != "retokenized"
-        if paused:
+        if self.is_patched:
             self._post("/pause_generation", {"mode": "in_place"})
         self._post("/update_weights_from_disk", update)
-        if paused:
+        if self.is_patched:
             self._post("/continue_generation", {})
 
     def _post(self, path: str, body: dict[str, Any]) -> None:
@@ -297,7 +310,7 @@ class Rollouts:
 
     async def _ask(self, client: openai.AsyncOpenAI, played: Conversation) -> Turn:
         asked: dict[str, Any] = {}
-        if self.arm != "retokenized":
+        if self.is_patched:
             asked["return_weight_versions"] = True
         if self.arm == "exact" and played.turns:
             asked["required_prefix_token_ids"] = played.tokens
@@ -355,6 +368,8 @@ class Trainer(GRPOTrainer):
                 torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
                 sampled.size(1),
             )
+        if self.rollouts.arm == "recomputed":
+            sampled = trained
         batch["old_per_token_logps"] = sampled
         difference = (trained - sampled)[
             (batch["completion_mask"] * batch["tool_mask"]).bool()
@@ -379,7 +394,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--url", default="http://127.0.0.1:30000")
     parser.add_argument("--arm", choices=ARMS, default="exact")
-    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch", type=int, default=32, help="conversations per step")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
