@@ -221,7 +221,7 @@ def main() -> None:
     if asked.draw:
         rows = json.loads(figures.read_text())
     elif asked.python:
-        print("This takes about 10 minutes on two cores.")
+        print("This takes about 5 minutes on two cores.")
         rows = train(asked.python.absolute(), asked.steps, asked.batch)
         lines = ",\n".join(json.dumps(row) for row in rows)
         figures.write_text(f"[\n{lines}\n]\n")
