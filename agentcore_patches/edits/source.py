@@ -185,6 +185,8 @@ class _Spans:
         root = edit.module.partition(".")[0]
         for node in self._tree.body:
             module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+            if "isort: skip" in self._lines[span(node)[0]]:
+                continue
             if f"{module}.".startswith(f"{edit.module}."):
                 return self._start_of_comment(node)
             if module.partition(".")[0] == root and module > edit.module:

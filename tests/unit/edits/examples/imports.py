@@ -39,6 +39,13 @@ EXAMPLES: Examples = {
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.utils import y
           import zlib
+        below an import that isort skips
+          import os
+
+          from sglang.srt.x import y  # isort: skip
+          y()
+        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
+          from sglang.srt.w import x
         above the comment of the first import from the package
           '''What this is.'''
           import os
