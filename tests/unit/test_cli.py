@@ -96,10 +96,8 @@ def test_the_pager_shows_colours(
     assert "LESS is -i\n" in shown
 
 
+HELP = [("help",), *(("help", name) for name in (*cli.commands.commands, *TOPICS))]
 SCREENS = [
-    ("help",),
-    *(("help", name) for name in (*cli.commands.commands, *TOPICS)),
-    ("verify", "--list-checks"),
     ("docs", "--list"),
     ("docs", "nosuch"),
     ("docs", "security"),
@@ -113,8 +111,13 @@ SCREENS = [
 ]
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-@pytest.mark.parametrize("screen", SCREENS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("screen", "columns"),
+    [
+        *((screen, 80) for screen in (*HELP, *SCREENS)),
+        *((screen, 40) for screen in SCREENS),
+    ],
+)
 def test_a_screen_is_folded_between_words(
     screen: tuple[str, ...], columns: int, tmp_path: Path
 ) -> None:

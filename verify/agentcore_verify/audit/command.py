@@ -11,7 +11,6 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from agentcore_patches.errors import UsageError
-from agentcore_patches.shell.help_format import CommandWithHelp
 from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
@@ -27,10 +26,7 @@ _LOG_WIDTH = 100
 """Columns of the table if stdout is not a terminal."""
 
 
-@click.command(
-    cls=CommandWithHelp,
-    short_help="Look for defects in recorded rollouts.",
-)
+@click.command(short_help="Look for defects in recorded rollouts.")
 @click.option(
     "--tokenizer",
     type=PathOption(),
