@@ -376,7 +376,7 @@ def test_memory_does_not_grow_with_the_file(
 
     tracemalloc.start()
     try:
-        for place, turn in lines.turns_in(str(file), lambda read: None):
+        for place, turn in lines.turns_in(str(file)):
             auditor.add(turn, place)
         _, peak = tracemalloc.get_traced_memory()
     finally:
