@@ -202,8 +202,8 @@ def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
     known = [f"SGLang: {first.upstream}"] if first.upstream else []
     if first.ends:
         known.append(f"ends in {first.ends}")
-    told = f" ({'; '.join(known)})" if known else ""
-    yield f"{first.name}: {first.why}{told}"
+    about = f" ({'; '.join(known)})" if known else ""
+    yield f"{first.name}: {first.why}{about}"
     for edit in edits:
         releases = f"{edit.since} to {edit.until}"
         if edit.since == edit.until:

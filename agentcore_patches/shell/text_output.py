@@ -112,8 +112,8 @@ class TextOutput:
         """One row of a table: a line with its first cell, then the others."""
         yield f"  {row[0]}"
         cells = zip(header[1:], row[1:], strict=True)
-        told = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
-        yield self.wrapped(told, indent="    ")
+        listed = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
+        yield self.wrapped(listed, indent="    ")
 
     def _cell(self, text: str) -> str:
         """A cell in the colour of its state."""

@@ -142,7 +142,7 @@ def test_the_help_command_equals_the_help_option(run: Run) -> None:
 
 
 def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
-    told = run("help", "environment").out + run("verify", "--help").out
+    output = run("help", "environment").out + run("verify", "--help").out
     sources = Path(cli.__file__).parents[2]
     read = {
         name
@@ -152,7 +152,7 @@ def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
     }
     assert {"NO_COLOR", "RAY_ADDRESS", "HF_HUB_OFFLINE", "GITHUB_ACTIONS"} <= read
     for name in {*read, DEBUG}:
-        assert name in told
+        assert name in output
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_an_undefined_attribute_of_self_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "problem"),
     [
         ("self.assist(1, 2); self.assist(*data)", None),
         ("self.assist(1, 2, 3)", "call `assist`, which takes only 2"),
@@ -226,12 +226,12 @@ def test_an_undefined_attribute_of_self_is_refused(
     ],
 )
 def test_calls_stores_and_updates_must_fit_what_is_defined(
-    code: str, said: str | None
+    code: str, problem: str | None
 ) -> None:
-    if said is None:
+    if problem is None:
         check(insert(code))
         return
-    with pytest.raises(SourceConflict, match=f"would {said}"):
+    with pytest.raises(SourceConflict, match=f"would {problem}"):
         check(insert(code))
 
 
@@ -262,7 +262,7 @@ def test_names_added_by_other_edits_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("edit", "problem"),
     [
         (
             insert("self.anything", "Foreign.run"),
@@ -282,11 +282,11 @@ def test_names_added_by_other_edits_can_be_read() -> None:
     ],
 )
 def test_names_that_cannot_be_looked_up_are_refused(
-    edit: ScopedEdit, said: str
+    edit: ScopedEdit, problem: str
 ) -> None:
     with pytest.raises(SourceConflict) as refused:
         check(edit, read=lambda path: None)
-    assert str(refused.value) == f"{FILE}: in `{edit.scope}`, {said}"
+    assert str(refused.value) == f"{FILE}: in `{edit.scope}`, {problem}"
 
 
 def test_an_attribute_of_a_variable_must_be_known_to_the_file() -> None:

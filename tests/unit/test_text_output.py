@@ -111,10 +111,10 @@ def test_status_shows_the_next_step(run: Run, package: Path) -> None:
         f"SGLang 0.5.9 in {package}: not patched. To patch it: "
         f"`agentcore-patch apply --sglang-dir {package}`.\n"
     )
-    told = run("status", "-v").out
-    assert told.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n\n")
-    assert "  srt/serving.py  not patched  as released\n" in told
-    assert told.endswith(ran.out)
+    output = run("status", "-v").out
+    assert output.startswith(f"SGLang 0.5.9 in {package} (given by --sglang-dir)\n\n")
+    assert "  srt/serving.py  not patched  as released\n" in output
+    assert output.endswith(ran.out)
     (package / SERVING).unlink()
     assert "  srt/serving.py  missing  unknown\n" in run("status").out
 
@@ -132,11 +132,11 @@ def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
     shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
     (package / "version.py").write_text(f'__version__ = "{version}"\n')
 
-    told = run("status").out
+    output = run("status").out
 
-    assert told.startswith(f"SGLang {version} in {package}: not patched. ")
-    assert f"does not support SGLang {version}, only 0.5.8 to" in told
-    assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
+    assert output.startswith(f"SGLang {version} in {package}: not patched. ")
+    assert f"does not support SGLang {version}, only 0.5.8 to" in output
+    assert re.findall("`[^`]*`", output) == [advice.format(package=package)]
 
 
 @pytest.mark.parametrize(
