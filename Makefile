@@ -60,7 +60,7 @@ help:
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make peers         compare vLLM's endpoints with a real vLLM, 6 GB to install"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
-	@echo "make docs          generate the pages that follow from the code"
+	@echo "make docs          generate the pages and pictures that follow from the code"
 	@echo "make site          build the documentation as a site with search, in build/site"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run the tests without servers, with the oldest Python and dependencies"
@@ -134,6 +134,7 @@ train: $(READY) $(TRAIN_READY)
 
 docs: $(READY)
 	$(BIN)/python -m docs.pages
+	$(BIN)/python docs/pictures.py
 
 site: $(SITE_READY)
 	$(SITE)/bin/python docs/website.py

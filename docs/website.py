@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 STAGED = ROOT / "build/site-pages"
 CONFIG = ROOT / "docs/mkdocs.yml"
+PICTURES = (".svg", ".png")
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)[^)]*\)")
 
@@ -49,10 +50,10 @@ def for_the_site(text: str, folder: Path) -> str:
 def stage() -> None:
     """Write the pages and pictures for mkdocs."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    for page in [*pages(), *(ROOT / "docs/explanation").glob("*.png")]:
+    for page in [*pages(), *(ROOT / "docs/explanation").glob("*.[sp][vn]g")]:
         target = STAGED / page.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if page.suffix == ".png":
+        if page.suffix in PICTURES:
             shutil.copyfile(page, target)
         else:
             text = for_the_site(page.read_text("utf-8"), page.parent)

@@ -98,6 +98,17 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor in anchors_of(target.read_text()), anchor
 
 
+def test_the_picture_of_retokenization_is_up_to_date(
+    sglang_python: Path, scripted_model: Path, tree: Path
+) -> None:
+    kept = (ROOT / "docs/explanation/retokenization.svg").read_text("utf-8")
+    subprocess.run(
+        [sglang_python, tree / "docs/pictures.py", "retokenization"], check=True
+    )
+    drawn = (tree / "docs/explanation/retokenization.svg").read_text("utf-8")
+    assert drawn == kept, "run `make docs`"
+
+
 def test_the_training_page_has_the_figures_of_its_run(
     sglang_python: Path, tree: Path
 ) -> None:
