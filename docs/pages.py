@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from enum import Enum
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
+from agentcore_patches import listing, results
 from agentcore_patches._version import __version__, full_version
 from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.shell.json_output import KEYS
 from agentcore_verify import checks
+from agentcore_verify import results as verify_results
+from agentcore_verify.audit import results as audit_results
+from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -176,9 +187,115 @@ def _backticks(text: str) -> str:
     return re.sub(r"(?<![`\w/])([a-z]+(?:_[a-z]+)+)(?![\w`])", r"`\1`", text)
 
 
+# The JSON documents.
+
+JSON_INTRODUCTION = """\
+# The JSON documents
+
+With `--json`, every command prints one document on stdout, errors included. Later versions
+may add keys, but remove none. A key has the name of the result attribute that it represents;
+the results of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
+"""
+
+DOCUMENTS: dict[Any, str] = {
+    results.ApplyResult: "apply",
+    results.StatusResult: "status",
+    results.RevertResult: "revert",
+    listing.PatchList: "list",
+    listing.EditList: "list --edits",
+    verify_results.Report: "verify",
+    audit_results.Audit: "audit",
+    Nodes: "apply and status with --ray",
+    Error: "any command that fails",
+}
+
+
+def json_page() -> str:
+    titles = dict(DOCUMENTS)
+    kinds = [*DOCUMENTS]
+    for kind in kinds:
+        for inner in chain(*map(_classes, keys(kind).values())):
+            if inner in kinds:
+                titles.setdefault(inner, inner.__name__)
+            else:
+                kinds.append(inner)
+    parts = [JSON_INTRODUCTION]
+    for kind, title in titles.items():
+        parts.append(f"## {title}")
+        if kind not in DOCUMENTS:
+            parts.append((inspect.getdoc(kind) or "").partition("\n")[0])
+        parts.append(_table(("key", "type", "meaning"), _keys(kind, titles)))
+    return _joined(*parts)
+
+
+def _keys(kind: Any, titles: dict[Any, str], within: str = "") -> Iterator[list[str]]:
+    """Yield a row for each key, also for those of types that only this one has."""
+    texts = {KEYS.get(name, name): text for name, text in _attributes(kind)}
+    for key, hint in keys(kind).items():
+        yield [f"`{within}{key}`", _type(hint, titles), _meaning(key, texts, kind)]
+        many = "[]" if typing.get_origin(hint) in (list, tuple) else ""
+        for inner in _classes(hint):
+            if inner not in titles:
+                yield from _keys(inner, titles, f"{within}{key}{many}.")
+
+
+def _classes(hint: Any) -> list[Any]:
+    """The result classes in a type."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return [hint]
+    return [*chain(*map(_classes, typing.get_args(hint)))]
+
+
+def _meaning(key: str, texts: dict[str, str], explained: Any) -> str:
+    described = getattr(explained, key, None)
+    found = inspect.getdoc(described) if isinstance(described, property) else ""
+    text = texts.get(key) or " ".join((found or "").split())
+    return re.sub(r"\bNone\b", "null", text).removesuffix(".")
+
+
+def _attributes(explained: Any) -> Iterator[tuple[str, str]]:
+    """Yield each attribute below `Attributes:` of a docstring, with its text."""
+    _, _, listed = (inspect.getdoc(explained) or "").partition("Attributes:\n")
+    for found in re.finditer(
+        r"^    (\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE
+    ):
+        for name in found[1].split(", "):
+            yield name, " ".join(found[2].split())
+
+
+def _type(hint: Any, titles: dict[Any, str]) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if _classes(hint) == [hint]:
+        if hint not in titles:
+            return "object"
+        return f"[{titles[hint]}](#{titles[hint].lower().replace(' ', '-')})"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(argument, titles) for argument in arguments)
+    if origin is typing.Literal:
+        return " or ".join(f'`"{argument}"`' for argument in arguments)
+    if origin in (list, tuple):
+        return f"list of {_type(arguments[0], titles)}"
+    if origin is not None:
+        return f"object of {_type(arguments[1], titles)}"
+    if issubclass(hint, Enum):
+        return " or ".join(f'`"{member.value}"`' for member in hint)
+    return NAMES[hint]
+
+
+NAMES: Mapping[Any, str] = {
+    str: "string",
+    Path: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+}
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "checks.md": checks_page,
+    "json.md": json_page,
 }
 
 
