@@ -165,7 +165,7 @@ class Install:
                 match statement:
                     case ast.AnnAssign(target=ast.Name(id=name), annotation=kind):
                         is_field = "ClassVar" not in ast.unparse(kind)
-                        has_value[name] = statement.value is not None or not is_field
+                        has_value[name] = not is_field or _is_value(statement.value)
         return [name for name, found in has_value.items() if not found]
 
     def _found_bases(self, owner: Class) -> list[ast.ClassDef]:
@@ -519,3 +519,11 @@ def parameters(function: Function) -> list[str]:
             *arguments.kwonlyargs,
         )
     ]
+
+
+def _is_value(default: ast.expr | None) -> bool:
+    """False for a field without a default, also for `Field(...)`."""
+    match default:
+        case ast.Call(args=[ast.Constant(value=first), *_]):
+            return first is not ...
+    return default is not None

@@ -121,6 +121,20 @@ def test_the_document_has_its_declared_type(
     assert (document["compared"], document["unmatched"]) == (3, 0)
 
 
+def test_the_picture_has_the_table(
+    audited: Audited, defective: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "audit.svg"
+
+    assert audited(defective, "--svg", picture, "-q")[0] == 1
+
+    text = picture.read_text("utf-8")
+    assert text.startswith("<svg") and "logprobs-missing" in text
+    assert "@font-face" not in text
+    code, _, err = audited(defective, "--svg", tmp_path / "no" / "audit.svg")
+    assert code == 5 and "is not a writable folder" in err
+
+
 def test_drift_is_tolerated_up_to_a_share(
     audited: Audited, tmp_path: Path, tokenizer: Path
 ) -> None:

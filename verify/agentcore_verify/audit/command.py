@@ -10,11 +10,11 @@ from agentcore_patches.errors import UsageError
 from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
-from ..options import PathOption
+from ..options import PathOption, assert_writable, file_option, write_file
 from ..report import print_drawn
 from .auditor import Auditor
 from .lines import STDIN, turns_in
-from .report import render_json, render_table
+from .report import render_json, render_svg, render_table
 from .results import Audit
 from .tokens import Tokens
 
@@ -44,6 +44,7 @@ _LOG_WIDTH = 100
     is_flag=True,
     help="Print one JSON document on stdout instead of the table, errors included.",
 )
+@file_option("--svg", "Write the table as an SVG picture.")
 @QUIET
 @verbose_option("Explain each finding, even if it was not found.")
 @COLOR
@@ -56,6 +57,7 @@ def audit(
     tokenizer: str | None,
     max_drift: float,
     as_json: bool,
+    svg: str | None,
 ) -> int:
     """Report what a trainer would learn from recorded rollouts.
 
@@ -82,10 +84,12 @@ def audit(
       0  clean
       1  something was found
       2  usage, or a line that is not a recorded turn; the message names it
-      5  a file could not be read
+      5  a file could not be read or written
     """
     if files.count(STDIN) > 1:
         raise UsageError("stdin (`-`) can be read only once.")
+    if svg is not None:
+        assert_writable(Path(svg))
     tokens = None if tokenizer is None else Tokens.load(Path(tokenizer))
     auditor = Auditor(tokens)
     for file in files:
@@ -94,6 +98,8 @@ def audit(
     result = auditor.result(files, tokenizer, max_drift)
     if not result.turns:
         raise UsageError(f"No turn is recorded in {', '.join(files)}.")
+    if svg is not None:
+        write_file(Path(svg), render_svg(result))
     if as_json:
         print_text(render_json(result))
     elif asked.detail != "quiet" or result.exit_code:

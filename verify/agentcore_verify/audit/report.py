@@ -1,4 +1,4 @@
-"""The report of an audit: a table on the terminal, or JSON."""
+"""The report of an audit: a table on the terminal, an SVG picture, or JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rich.text import Text
 
 from agentcore_patches.shell.json_output import as_json
 
-from ..report import drawn, separated, wrapped
+from ..report import SVG_WIDTH, drawn, picture, separated, wrapped
 from .results import Audit, Row, State
+
+TITLE = "agentcore-patch audit"
 
 _STYLES = {
     State.FOUND: "bold red",
@@ -36,6 +38,14 @@ def render_table(
     With `verbose`, also the meaning of the others.
     """
     width = max(width, _MIN_WIDTH)
+    return drawn(_contents(audit, width, verbose=verbose), width, colour=colour)
+
+
+def render_svg(audit: Audit) -> str:
+    return picture(_contents(audit, SVG_WIDTH), TITLE)
+
+
+def _contents(audit: Audit, width: int, *, verbose: bool = False) -> RenderableType:
     parts: list[RenderableType] = [
         wrapped(_heading(audit), width),
         _table(audit),
@@ -44,7 +54,7 @@ def render_table(
     if audit.notes:
         parts.append(wrapped("\n".join(audit.notes), width))
     parts.append(_verdict(audit, width))
-    return drawn(separated(parts), width, colour=colour)
+    return separated(parts)
 
 
 def _heading(audit: Audit) -> str:
