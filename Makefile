@@ -31,7 +31,7 @@ VLLM := 0.32.0
 GROUPED := --dist loadgroup --no-loadscope-reorder
 # Three at a time on two cores, since tests often wait for their server.
 PARALLEL := -n 3 $(GROUPED)
-THOROUGH := -m "thorough and not slow_client and not browser and not vllm"
+THOROUGH := -m "thorough and not slow_client and not vllm"
 # Containers often forbid bytecode: each of some thousand processes that tests start would
 # compile all that it imports, Ray for two seconds.
 export PYTHONDONTWRITEBYTECODE :=
@@ -41,7 +41,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # SHORT=1 leaves out what plans for minutes and finds the same with each Python.
 QUICK := -n 2 $(GROUPED) tests/unit tests/hostile tests/sglang_sources \
 	--ignore tests/sglang_sources/test_seams.py \
-	$(if $(SHORT),,-m "not slow_client and not browser and not vllm")
+	$(if $(SHORT),,-m "not slow_client and not vllm")
 
 # The versions of Python to test with, where they are installed; pyenv's are looked for too.
 PYTHONS ?= 3.10 3.11 3.12 3.13
@@ -50,7 +50,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers train docs site test-site lint system chromium clean
+.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers train docs site lint system clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
@@ -62,7 +62,6 @@ help:
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make docs          generate the pages and pictures that follow from the code"
 	@echo "make site          build the documentation as a site with search, in build/site"
-	@echo "make test-site     search the site in a headless browser"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run the tests without servers, with the oldest Python and dependencies"
 	@echo "make test-pythons  run the tests without servers, with each installed Python"
@@ -140,9 +139,6 @@ docs: $(READY)
 site: $(SITE_READY)
 	$(SITE)/bin/python docs/website.py
 
-test-site: chromium $(READY) site
-	$(BIN)/pytest -m browser tests/site
-
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -155,12 +151,6 @@ system:
 	@command -v strace >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --yes --quiet strace; } || \
 		{ echo "make test needs strace, for the fault tests. Install it with your system's package manager, for example: sudo apt-get install strace" >&2; exit 1; }
-
-chromium:
-	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
-		command -v google-chrome >/dev/null || \
-		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium-headless-shell; } || \
-		{ echo "make test-site needs Chromium. Install it with your system's package manager, for example: sudo apt-get install chromium" >&2; exit 1; }
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

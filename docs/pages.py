@@ -27,7 +27,6 @@ from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.shell.help_format import HelpContext
 from agentcore_patches.shell.json_output import KEYS
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
@@ -70,7 +69,7 @@ $ pip install agentcore-patches
 
 def cli_page() -> str:
     settings = {**commands.context_settings, "terminal_width": 78}
-    context = HelpContext(commands, info_name="agentcore-patch", **settings)
+    context = click.Context(commands, info_name="agentcore-patch", **settings)
     found = {name: commands.get_command(context, name) for name in commands.commands}
     # The group has stand-ins for these, and has them first.
     last = {name: deferred(name) for name in ("verify", "serve", "audit")}
@@ -79,7 +78,7 @@ def cli_page() -> str:
     parts = [CLI_INTRODUCTION, _printed("--help", commands.get_help(context))]
     for name, command in {**found, **last}.items():
         assert command
-        within = HelpContext(command, context, name, **settings)
+        within = click.Context(command, context, name, **settings)
         usage = " ".join(command.collect_usage_pieces(within))
         parts.append(f"## {name}")
         if usage != "[OPTIONS]":

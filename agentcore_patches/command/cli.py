@@ -20,7 +20,6 @@ from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
 from agentcore_patches.patches import registry
 from agentcore_patches.shell.advice import with_target
-from agentcore_patches.shell.help_format import GroupWithHelp
 from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
@@ -32,7 +31,7 @@ from agentcore_patches.shell.options import (
     remember_target,
     verbose_option,
 )
-from agentcore_patches.shell.terminal import folded, print_text, terminal_width
+from agentcore_patches.shell.terminal import print_text
 
 if TYPE_CHECKING:
     from agentcore_patches.cluster.results import NodeResult
@@ -120,7 +119,6 @@ def deferred(name: str) -> click.Command:
 
 
 @click.group(
-    cls=GroupWithHelp,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""
 `{PROGRAM} help exit-codes` and `{PROGRAM} help environment` explain more;
@@ -435,8 +433,7 @@ def show_help(asked: Asked, name: str | None) -> None:
       environment  the environment variables that are read
     """
     if name in TOPICS:
-        text = folded(TOPICS[name], terminal_width(sys.stdout))
-        print_text(text, color=asked.color)
+        print_text(TOPICS[name], color=asked.color)
         return
     commands.main(
         [*([name] if name else []), "--help"], prog_name=PROGRAM, standalone_mode=False

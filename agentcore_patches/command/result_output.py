@@ -70,9 +70,7 @@ class ResultOutput(TextOutput):
             *(_coloured(file.diff) for file in result.files if file.diff),
             self._heading(result.install),
             self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self.paragraph(
-                *_applied(result), done=not result.dry_run and result.recorded
-            ),
+            self.paragraph(*_applied(result)),
             self.paragraph(*_source_notes(result)),
         )
 
@@ -89,7 +87,7 @@ class ResultOutput(TextOutput):
         return _blocks(
             self._heading(result.install),
             self.table(("FILE", "STATE", "SOURCE"), files),
-            self.paragraph(*_status(result), done=result.complete),
+            self.paragraph(*_status(result)),
             self.paragraph(*_source_notes(result)),
         )
 
@@ -109,7 +107,7 @@ class ResultOutput(TextOutput):
         return _blocks(
             self._heading(result.install),
             self.table(("FILE", "ACTION", "SOURCE"), rows),
-            self.paragraph(*_reverted(result), done=not result.dry_run),
+            self.paragraph(*_reverted(result)),
             self.paragraph(*_source_notes(result)),
         )
 
@@ -204,8 +202,8 @@ def _place(edits: Sequence[EditInfo]) -> Iterator[str]:
     known = [f"SGLang: {first.upstream}"] if first.upstream else []
     if first.ends:
         known.append(f"ends in {first.ends}")
-    told = f" ({'; '.join(known)})" if known else ""
-    yield f"{first.name}: {first.why}{told}"
+    about = f" ({'; '.join(known)})" if known else ""
+    yield f"{first.name}: {first.why}{about}"
     for edit in edits:
         releases = f"{edit.since} to {edit.until}"
         if edit.since == edit.until:

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from agentcore_patches.command.cli import main
-from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
 from agentcore_patches.shell.options import VERSION
 from agentcore_verify import checks
 from agentcore_verify.audit.command import audit
@@ -22,9 +21,7 @@ LAUNCHING = {
 """The parameters of `verify` that are for a server which it launches."""
 
 
-@click.group(
-    cls=GroupWithHelp, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @VERSION
 def commands() -> None:
     """Check that a server, or recorded rollouts, have exact token IDs and logprobs."""
@@ -62,7 +59,7 @@ def _verify(context: click.Context, /, **options: Any) -> Any:
 
 
 commands.add_command(
-    CommandWithHelp(
+    click.Command(
         "verify",
         params=[one for one in verify.params if one.name not in LAUNCHING],
         callback=_verify,

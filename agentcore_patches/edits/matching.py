@@ -119,11 +119,12 @@ _FORMATTING = (
 )
 
 
-# Places where Python allows only a name, no other expression.
+# Places where Python allows only a name, or before 3.12 not every expression.
 _NO_CAPTURES = {
     (cst.Arg, "keyword"),
     (cst.Attribute, "attr"),
     (cst.ClassDef, "name"),
+    (cst.FormattedString, "parts"),
     (cst.FunctionDef, "name"),
     (cst.ImportAlias, "asname"),
     (cst.ImportAlias, "name"),

@@ -188,11 +188,11 @@ class _Spans:
             if "isort: skip" in self._lines[span(node)[0]]:
                 continue
             if f"{module}.".startswith(f"{edit.module}."):
-                return self._start_of_statement(self._start_of_comment(node))
+                return self._start_of_comment(node)
             if module.partition(".")[0] == root and module > edit.module:
                 sorted_below = sorted_below or node
         if sorted_below is not None:
-            return self._start_of_statement(self._start_of_comment(sorted_below))
+            return self._start_of_comment(sorted_below)
         above = takewhile(
             lambda node: not isinstance(node, DEFINITIONS), self._tree.body
         )
@@ -201,7 +201,7 @@ class _Spans:
         ]
         if not imports:
             raise CannotPlace("the file imports nothing above its first definition")
-        return self._start_of_statement(span(imports[-1])[1])
+        return span(imports[-1])[1]
 
     def _start_of_comment(self, node: ast.stmt) -> int:
         """Return the first line of the comment above a statement, or of the statement.
@@ -215,14 +215,6 @@ class _Spans:
         while first > end_of_last and self._lines[first - 1].startswith("#"):
             first -= 1
         return first or start
-
-    def _start_of_statement(self, place: int) -> int:
-        """Return the first line of the statement that contains a line, or that line."""
-        for node in reversed(self._tree.body):
-            start, end = span(node)
-            if start < place < end:
-                place = start
-        return place
 
     def _margin(self, definition: ast.ClassDef) -> str:
         first = definition.body[0]

@@ -8,7 +8,6 @@ import libcst as cst
 
 from agentcore_patches.edits.cst_tools import (
     code_of,
-    descend,
     parenthesized,
     replace,
 )
@@ -54,7 +53,7 @@ def _put(
             changed = replace(module, path, candidate)
         except cst.CSTValidationError:
             continue
-        if _is_read_as_built(changed) and _fits_f_strings(module, path, expression):
+        if _is_read_as_built(changed):
             return changed
     raise CannotPlace(
         f"`{spelled(name.value)}` stands for `{code_of(expression)}`, which the new code "
@@ -69,17 +68,3 @@ def _is_read_as_built(module: cst.Module) -> bool:
     except cst.ParserSyntaxError:
         return False
     return matches(module.body, again.body)
-
-
-def _fits_f_strings(module: cst.Module, path: Path, expression: cst.CSTNode) -> bool:
-    """True if Python before 3.12 accepts an expression in the f-strings around it.
-
-    It must have no backslash, comment or line break, and no quote of these strings.
-    """
-    quotes = [
-        getattr(descend(module, path[:depth]), "quote")  # noqa: B009 - an f-string's
-        for depth, (name, _) in enumerate(path)
-        if name == "parts"
-    ]
-    code = code_of(expression)
-    return not quotes or not any(part in code for part in ("\\", "#", "\n", *quotes))

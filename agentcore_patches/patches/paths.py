@@ -97,49 +97,18 @@ WRITING_ORDER = (
     HTTP_SERVER,
 )
 
-# Every file of SGLang that any version of this package has patched. Only append: a file
-# that is missing here makes the records of earlier versions unreadable, so that their
-# patches can no longer be reverted.
 EVER_PATCHED = (
-    REQUEST_LOGGER,
-    MM_PROCESSOR,
-    SCHEDULE_BATCH,
-    UPDATE_WEIGHTS_MIXIN,
-    WEIGHT_UPDATER,
-    OUTPUT_PROCESSOR,
-    RESULT_PROCESSOR,
-    OUTPUT_STREAMER,
-    OUTPUT_SENDER,
-    SCHEDULER,
-    DISAGGREGATED_DECODE,
-    DETOKENIZER,
-    MULTI_TOKENIZER,
-    IO_STRUCT,
-    COMMUNICATOR_MIXIN,
-    CONTROL_MIXIN,
-    TOKENIZER_MANAGER,
-    PROTOCOL,
-    OPENAI_UTILS,
-    SERVING_BASE,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
-    SERVING_RESPONSES,
-    SERVING_TOKENIZE,
-    ANTHROPIC_PROTOCOL,
-    ANTHROPIC_SERVING,
-    HTTP_SERVER,
+    *(path for path in WRITING_ORDER if path not in LANDED),
     SSE_UTILS,
     "srt/entrypoints/openai/chat_encoding_adapters.py",
     "srt/entrypoints/openai/serving_deepseek_recipe.py",
     "srt/entrypoints/openai/serving_inkling.py",
-    LOGPROB_UTILS,
-    LOGPROB_PROCESSOR,
-    MIN_NEW_TOKENS,
-    OLD_SESSION_CONTROLLER,
-    SESSION_CONTROLLER,
-    LLGUIDANCE,
-    LOGPROB_RESULTS,
 )
+"""Every file of SGLang that any version of this package has patched.
+
+A file that leaves `WRITING_ORDER` must be added here: without it the records of earlier
+versions are unreadable, so that their patches can no longer be reverted.
+"""
 
 # First and last release in which patches change a file, for files that are not changed
 # in all releases. Other releases lack the file, or need no change of it.

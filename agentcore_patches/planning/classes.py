@@ -29,21 +29,19 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.errors import SourceConflict
 
-SERVER_ARGS = "srt/server_args.py"
-
 Read: TypeAlias = Callable[[str], bytes | None]
 """Return the text of a file by its path below `sglang`; None if it is missing."""
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
-# Attributes of objects whose base class is outside of SGLang.
-_BASES: Mapping[str, Callable[[str], bool]] = {
+# What the attributes begin with that come from a base class outside of SGLang; empty for
+# bases without attributes.
+_BASES: Mapping[str, str] = {
     **dict.fromkeys(
-        ("ABC", "Enum", "Exception", "Generic", "NamedTuple", "Protocol", "object"),
-        lambda attribute: False,
+        ("ABC", "Enum", "Exception", "Generic", "NamedTuple", "Protocol", "object"), ""
     ),
-    "BaseModel": lambda attribute: attribute.startswith("model_"),
-    "Struct": lambda attribute: attribute.startswith("__struct_"),
+    "BaseModel": "model_",
+    "Struct": "__struct_",
 }
 
 
@@ -53,6 +51,9 @@ class Class:
 
     file: str
     name: str
+
+
+SERVER_ARGS = Class("srt/server_args.py", "ServerArgs")
 
 
 class Unresolved(SourceConflict):
@@ -68,7 +69,6 @@ class Install:
         self._sources = sources
         self._edits = list(edits)
         self._members = cache(self._find_members)
-        self._of_self = cache(self._find_of_self)
         self._text = cache(self._read_text)
         self._imports = cache(self._find_imports)
         self._module = cache(self._parsed)
@@ -113,15 +113,8 @@ class Install:
         return wanted if imported in (None, wanted) else self.origin(imported)
 
     def has_name(self, file: str, name: str) -> bool:
-        """True if a module binds a name at its top level."""
-        pattern = (
-            rf"(?m)^(?:(?:async )?def|class) {name}\b|^{name}\b\s*[:=]"
-            rf"|^(?:from|import)\b[^#]*?\b{name}\b"
-        )
-        text = self._text(file)
-        if text is None:
-            return False
-        return bool(re.search(pattern, text)) or self._imported(file, name) is not None
+        """True if a module assigns or imports a name."""
+        return name in _assigned(self._module(file).body) or name in self._imports(file)
 
     def has_attribute(self, owner: Class, attribute: str) -> bool:
         """True if a class, or one of its bases, declares or assigns an attribute.
@@ -129,18 +122,15 @@ class Install:
         Raises:
             Unresolved: a base that may have it cannot be looked up.
         """
-        if owner == Class(SERVER_ARGS, "ServerArgs"):
-            return self.has_server_arg(attribute, "")
         if hasattr(object, attribute):
             return True
         unknown = []
         for name, base in self._with_bases(owner):
             if base is None:
-                known = _BASES.get(name)
-                if known is None:
-                    unknown.append(name)
-                elif known(attribute):
+                if comes_with(name, attribute):
                     return True
+                if name not in _BASES:
+                    unknown.append(name)
             elif attribute in (members := self._members(base)) or (
                 "__getattr__" in members
             ):
@@ -155,7 +145,7 @@ class Install:
     def is_closed(self, owner: Class) -> bool:
         """True if objects of a class have no `__dict__`."""
         found = self._found_bases(owner)
-        if self._has_outer_base(owner, "Struct"):
+        if ("Struct", None) in self._with_bases(owner):
             return not any(_has_option(one, "dict") for one in found)
         return bool(found) and all(
             _has_option(one, "slots")
@@ -167,22 +157,16 @@ class Install:
         """True if attributes of objects of a class cannot be stored."""
         return any(_has_option(one, "frozen") for one in self._found_bases(owner))
 
-    def fields(self, owner: Class) -> Mapping[str, bool]:
-        """The fields of a dataclass or model; True for those that have no default."""
-        found = self._found_bases(owner)
-        is_made_of_fields = any(map(_is_dataclass, found)) or self._has_outer_base(
-            owner, "BaseModel", "Struct"
-        )
-        fields: dict[str, bool] = {}
-        for one in reversed(found) if is_made_of_fields else ():
-            fields.update(_fields(one))
-        return fields
-
-    def _has_outer_base(self, owner: Class, *names: str) -> bool:
-        """True if a base of a class that is not SGLang's has one of these names."""
-        return any(
-            base is None and name in names for name, base in self._with_bases(owner)
-        )
+    def needed_fields(self, owner: Class) -> list[str]:
+        """The fields that a class of fields declares without a value."""
+        has_value: dict[str, bool] = {}
+        for one in reversed(self._found_bases(owner)):
+            for statement in one.body:
+                match statement:
+                    case ast.AnnAssign(target=ast.Name(id=name), annotation=kind):
+                        is_field = "ClassVar" not in ast.unparse(kind)
+                        has_value[name] = not is_field or _is_value(statement.value)
+        return [name for name, found in has_value.items() if not found]
 
     def _found_bases(self, owner: Class) -> list[ast.ClassDef]:
         """The definitions of a class and of those of its bases that are SGLang's."""
@@ -227,43 +211,6 @@ class Install:
             )
         )
 
-    def has_server_arg(self, attribute: str, file: str) -> bool:
-        """True if `ServerArgs` has an attribute, or the old code of a file reads it.
-
-        Raises:
-            Unresolved: there is no `ServerArgs`.
-        """
-        names = self._server_args
-        if names is None:
-            raise Unresolved(
-                f"`server_args.{attribute}`, but the install has no {SERVER_ARGS}"
-            )
-        around = f"server_args.{attribute}"
-        return attribute in names or bool(
-            file
-            and around in self.text(file)
-            and re.search(rf"\b{around}\b", self.text(file))
-        )
-
-    @cached_property
-    def _server_args(self) -> frozenset[str] | None:
-        """Names that `ServerArgs`, and modules that declare fields for it, define.
-
-        None: there is no such file.
-        """
-        text = self._text(SERVER_ARGS)
-        if text is None:
-            return None
-        found = re.search(_SERVER_ARGS_CLASS, text)
-        declaring = [
-            self.text(module.replace(".", "/") + ".py")
-            for module in re.findall(_SERVER_ARGS_FIELDS, text)
-        ]
-        text = "\n".join([found[0] if found else "", *declaring])
-        return frozenset(
-            name for names in _SERVER_ARGS_NAMES.findall(text) for name in names if name
-        )
-
     def _with_bases(self, owner: Class) -> Iterator[tuple[str, Class | None]]:
         """Yield a class and its bases, each by its name; None if it cannot be found."""
         pending: list[tuple[str, Class | None]] = [(owner.name, self.defined(owner))]
@@ -279,6 +226,14 @@ class Install:
             definition = self.definition(found)
             assert definition is not None
             pending += [self._base(found.file, base) for base in definition.bases]
+            if found == SERVER_ARGS:
+                pending += self._fields_of_server_args()
+
+    def _fields_of_server_args(self) -> Iterator[tuple[str, Class | None]]:
+        """Yield the classes whose fields `ServerArgs` gets at run time, from 0.5.21 on."""
+        for name, places in self._imports(SERVER_ARGS.file).items():
+            if places[0][0].startswith("srt/arg_groups/fields/"):
+                yield name, self.defined(Class(SERVER_ARGS.file, name))
 
     def _base(self, file: str, base: ast.expr) -> tuple[str, Class | None]:
         if isinstance(base, ast.Subscript):
@@ -312,18 +267,18 @@ class Install:
 
     def uses_itself(self, owner: Class, attribute: str) -> bool:
         """True if the old code of a class uses an attribute of `self`."""
-        return attribute in self._of_self(owner)
-
-    def _find_of_self(self, owner: Class) -> Mapping[str, bool]:
         definition = self.definition(owner)
-        return {} if definition is None else _used_of_self(definition)
+        if definition is None:
+            return False
+        lines = self.text(owner.file).split("\n")
+        code = "\n".join(lines[definition.lineno : definition.end_lineno])
+        return re.search(rf"\bself\.{attribute}\b", code) is not None
 
     def _find_members(self, owner: Class) -> set[str]:
         """Return the names that a class declares or assigns, or gets by edits."""
         definition = self.definition(owner)
         assert definition is not None
-        members = {name for name, stored in self._of_self(owner).items() if stored}
-        members |= {*_assigned(definition.body)}
+        members = _stored(definition) | {*_assigned(definition.body)}
         members |= {node.name for node in _defined(definition.body)}
         for edit in self._edits:
             if edit.file == owner.file and self.class_around(edit) == owner.name:
@@ -404,13 +359,6 @@ def _assigned(body: Iterable[ast.stmt]) -> Iterator[str]:
                 yield from (t.id for t in targets if isinstance(t, ast.Name))
 
 
-def _is_dataclass(definition: ast.ClassDef) -> bool:
-    return any(
-        re.match(r"(dataclasses\.)?dataclass\b", ast.unparse(one))
-        for one in definition.decorator_list
-    )
-
-
 def _has_option(definition: ast.ClassDef, name: str) -> bool:
     """True if a class has an option such as `frozen=True`, of its base or decorator."""
     calls = [one for one in definition.decorator_list if isinstance(one, ast.Call)]
@@ -423,72 +371,28 @@ def _has_option(definition: ast.ClassDef, name: str) -> bool:
     )
 
 
-def _fields(definition: ast.ClassDef) -> Iterator[tuple[str, bool]]:
-    """The fields that a class declares; True for those that have no default."""
-    for statement in definition.body:
+def _stored(definition: ast.ClassDef) -> set[str]:
+    """Names of the attributes that the code of a class stores on `self`."""
+    stored = set()
+    for statement in statements(definition.body):
         match statement:
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind, value=value):
-                if "ClassVar" not in ast.unparse(kind):
-                    yield name, _is_required(value)
-            case ast.Assign(targets=[ast.Name(id=name)]):
-                yield name, False
+            case ast.Assign(targets=found):
+                pass
+            case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
+                found = [target]
+            case _:
+                continue
+        for node in (node for target in found for node in ast.walk(target)):
+            match node:
+                case ast.Attribute(ast.Name("self"), attribute, ast.Store()):
+                    stored.add(attribute)
+    return stored
 
 
-def _is_required(value: ast.expr | None) -> bool:
-    """True if the default of a field says that it has none."""
-    match value:
-        case None:
-            return True
-        case ast.Call(func=ast.Name(id=made) | ast.Attribute(attr=made)) if made in (
-            "field",
-            "Field",
-        ):
-            defaults = [
-                k for k in value.keywords if (k.arg or "").startswith("default")
-            ]
-            defaults += [k for k in value.keywords if k.arg in ("init", None)]
-            is_open = not value.args or ast.unparse(value.args[0]) == "..."
-            return is_open and not defaults
-    return False
-
-
-def _used_of_self(definition: ast.ClassDef) -> Mapping[str, bool]:
-    """The attributes of `self` that the code of a class uses; True if it stores one."""
-    found: dict[str, bool] = {}
-    pending: list[ast.AST] = [definition]
-    while pending:
-        node = pending.pop()
-        if type(node) is ast.Attribute and type(node.value) is ast.Name:
-            if node.value.id == "self":
-                is_stored = type(node.ctx) is ast.Store
-                found[node.attr] = is_stored or found.get(node.attr, False)
-            continue
-        # `ast.walk` takes four times as long.
-        for field in node._fields:
-            child = getattr(node, field)
-            if type(child) is list:
-                pending += [one for one in child if isinstance(one, ast.AST)]
-            elif isinstance(child, ast.AST) and type(child) not in _LEAVES:
-                pending.append(child)
-    return found
-
-
-_LEAVES = (ast.Name, ast.Constant, ast.Load, ast.Store)
-
-
-_SERVER_ARGS_NAMES = re.compile(
-    r"(?m)^(?:    |\t)(?:(?:async )?def )?(\w+)\b\s*[:=(]"
-    r"|\bself\.(\w+)\s*(?::[^=\n]+)?=(?!=)"
-)
-
-_SERVER_ARGS_CLASS = re.compile(
-    r"^class ServerArgs\b.*?(?=^(?:class|def|@|[A-Za-z_]\w*\s*=)|\Z)",
-    re.MULTILINE | re.DOTALL,
-)
-
-_SERVER_ARGS_FIELDS = re.compile(
-    r"^from sglang\.(srt\.arg_groups\.fields\.\w+) import", re.MULTILINE
-)
+def comes_with(base: str, attribute: str) -> bool:
+    """True if a base class outside of SGLang brings an attribute."""
+    start = _BASES.get(base)
+    return bool(start) and attribute.startswith(str(start))
 
 
 def _path_of(node: ast.ImportFrom, file: str) -> str | None:
@@ -501,7 +405,7 @@ def _path_of(node: ast.ImportFrom, file: str) -> str | None:
 
 
 HELD: Mapping[str, Class] = {
-    "server_args": Class(SERVER_ARGS, "ServerArgs"),
+    "server_args": SERVER_ARGS,
     "tokenizer_manager": Class("srt/managers/tokenizer_manager.py", "TokenizerManager"),
 }
 """Classes of variables and attributes, by name."""
@@ -615,3 +519,11 @@ def parameters(function: Function) -> list[str]:
             *arguments.kwonlyargs,
         )
     ]
+
+
+def _is_value(default: ast.expr | None) -> bool:
+    """False for a field without a default, also for `Field(...)`."""
+    match default:
+        case ast.Call(args=[ast.Constant(value=first), *_]):
+            return first is not ...
+    return default is not None

@@ -18,7 +18,6 @@ from agentcore_patches.edits import Edit, Land, ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.planning.classes import (
     HELD,
-    SERVER_ARGS,
     Class,
     Install,
     Read,
@@ -106,10 +105,6 @@ def _find_undefined(
         if install.has_attribute(around, attribute):
             return None
         return f"{what}, which neither `{name}` nor a base of it defines"
-    if owner == "server_args":
-        if install.has_server_arg(attribute, edit.file):
-            return None
-        return f"{what}, which `ServerArgs` in {SERVER_ARGS} does not define"
     if (known := HELD.get(owner)) is not None:
         if install.has_attribute(known, attribute):
             return None

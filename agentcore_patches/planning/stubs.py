@@ -251,7 +251,7 @@ def _find_other_field(stub: Function, owner: Class, install: Install) -> str | N
     for name in keywords:
         if not install.has_attribute(owner, name):
             return f"{what}, which has no field `{name}`"
-    for name, is_required in install.fields(owner).items():
-        if is_required and not keywords.get(name) and not stub.args.kwarg:
+    for name in () if stub.args.kwarg else install.needed_fields(owner):
+        if not keywords.get(name):
             return f"{what}, which also needs `{name}`"
     return None

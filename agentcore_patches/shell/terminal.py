@@ -58,17 +58,6 @@ def has_colours(stream: TextIO, color: Color) -> bool:
     return terminal_width(stream) is not None
 
 
-def can_show(text: str, stream: TextIO) -> bool:
-    """Return whether a stream is a terminal whose encoding has the characters."""
-    if terminal_width(stream) is None:
-        return False
-    try:
-        text.encode(stream.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
-
-
 def in_lines(text: str, width: int, indent: str = "") -> str:
     """Wrap a line; a command in backticks stays whole, so that it can be copied."""
     import textwrap
@@ -84,31 +73,6 @@ def in_lines(text: str, width: int, indent: str = "") -> str:
         break_long_words=False,
         break_on_hyphens=False,
     ).replace(_NO_BREAK, " ")
-
-
-def folded(text: str, width: int | None) -> str:
-    """Return lines that fit, each folded between words below its last column."""
-    if width is None:
-        return text
-    return "\n".join(_folded_line(line, width) for line in text.split("\n"))
-
-
-def _folded_line(line: str, width: int) -> str:
-    if len(line) <= width:
-        return line
-    import textwrap
-
-    # Columns are two spaces apart.
-    [start] = re.findall(r"^ *(?:\S+(?: \S+)*  +)?", line)
-    if len(start) > width // 2:
-        start = line[: len(line) - len(line.lstrip()) + 2]
-    return textwrap.fill(
-        line,
-        width,
-        subsequent_indent=" " * len(start),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def terminal_width(stream: TextIO) -> int | None:

@@ -13,7 +13,6 @@ from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.options import Asked
 from agentcore_patches.shell.terminal import (
-    can_show,
     has_colours,
     in_lines,
     terminal_width,
@@ -29,7 +28,6 @@ _LABELS: Mapping[str, Mapping[str, Any]] = {
     "warning": {"fg": "yellow", "bold": True},
     "hint": {"fg": "cyan", "bold": True},
 }
-TICK = "\N{CHECK MARK}"
 _COLOURS = {
     **dict.fromkeys(("in place", "patched", "restored", "removed"), "green"),
     **dict.fromkeys(("outdated", "changed", "modified", "edited since"), "yellow"),
@@ -48,15 +46,13 @@ class TextOutput:
 
     Lines are wrapped at `width` columns, if it is not None. Commands that are advised get
     the options of `target`, which name the SGLang. Tables have only the unusual rows,
-    unless `verbose`. Labels and commands have colours if `colour` is set, and success has
-    a tick if the stream can show one.
+    unless `verbose`. Labels and commands have colours if `colour` is set.
     """
 
     width: int | None = None
     target: Mapping[str, str] = field(default_factory=dict)
     verbose: bool = False
     colour: bool = False
-    ticks: bool = False
 
     @classmethod
     def on(cls, stream: TextIO, asked: Asked) -> Self:
@@ -66,7 +62,6 @@ class TextOutput:
             asked.target,
             asked.detail == "verbose",
             has_colours(stream, asked.color),
-            can_show(TICK, stream),
         )
 
     def failure(self, failure: Failure) -> str:
@@ -117,25 +112,16 @@ class TextOutput:
         """One row of a table: a line with its first cell, then the others."""
         yield f"  {row[0]}"
         cells = zip(header[1:], row[1:], strict=True)
-        told = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
-        yield self.wrapped(told, indent="    ")
+        listed = ", ".join(f"{name.lower()}: {cell}" for name, cell in cells)
+        yield self.wrapped(listed, indent="    ")
 
     def _cell(self, text: str) -> str:
         """A cell in the colour of its state."""
         colour = _COLOURS.get(text.strip())
         return self.styled(text, fg=colour) if colour else text
 
-    def paragraph(self, *sentences: str, done: bool = False) -> str:
-        """Join sentences to one paragraph, after a tick if it is `done`."""
-        text = " ".join(sentences)
-        return self.done(text) if done and text else self.wrapped(text)
-
-    def done(self, text: str) -> str:
-        """Return a paragraph about success, after a tick if the stream can show one."""
-        if not self.ticks:
-            return self.wrapped(text)
-        shown = self.wrapped(f"{TICK} {text}")
-        return self.styled(TICK, fg="green", bold=True) + shown[len(TICK) :]
+    def paragraph(self, *sentences: str) -> str:
+        return self.wrapped(" ".join(sentences))
 
     def wrapped(self, text: str, indent: str = "") -> str:
         text = with_target(text, self.target)

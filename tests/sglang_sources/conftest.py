@@ -51,7 +51,7 @@ def planned_once() -> Iterator[Callable[[], None]]:
         patched.setattr(plan, "_check", remembered(plan._check))
         patched.setattr(source, "parse", parse)
         patched.setattr(classes, "parse", remembered(parse))
-        patched.setattr(classes, "_used_of_self", remembered(classes._used_of_self))
+        patched.setattr(classes, "_stored", remembered(classes._stored))
         gc.disable()
         yield forget
         gc.freeze()

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import pytest
 
@@ -25,14 +25,13 @@ from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches.releases import is_between
 from agentcore_patches.planning import stubs
 from agentcore_patches.planning.classes import (
-    _BASES,
     HELD,
-    SERVER_ARGS,
     Class,
     Function,
     Install,
     _added_by,
     _declared_by,
+    comes_with,
     is_coroutine,
     parameters,
 )
@@ -158,15 +157,12 @@ class Release:
         bases = list(self.install._with_bases(owner))
         found = [base for _, base in bases if base is not None]
         files = {base.file for base in found}
-        if owner.file == SERVER_ARGS:
-            files |= self._server_args
         harmless = self._why_added(found, attribute)
-        if any(_BASES.get(name, _no)(attribute) for name, base in bases if not base):
+        if any(comes_with(name, attribute) for name, base in bases if not base):
             harmless = "a base outside of SGLang has it"
         what = f"attribute {owner.name}.{attribute}"
         yield from self.renamed(what, sorted(files), attribute, harmless)
-        if owner.file != SERVER_ARGS:
-            yield from self._undefined(what, found, attribute, harmless)
+        yield from self._undefined(what, found, attribute, harmless)
 
     def _undefined(
         self, what: str, owners: Iterable[Class], attribute: str, harmless: str
@@ -181,13 +177,6 @@ class Release:
         changed = {file: new for file, new in texts.items() if new != self.text(file)}
         if changed:
             yield Mutant(f"{what}, only read", tuple(changed.items()), harmless)
-
-    @cached_property
-    def _server_args(self) -> set[str]:
-        """Return the files that declare fields of `ServerArgs`."""
-        text = self.install.text(SERVER_ARGS)
-        found = re.findall(r"from sglang\.(srt\.arg_groups[\w.]+)", text)
-        return {f"{module.replace('.', '/')}.py" for module in found}
 
     def _why_added(self, owners: Iterable[Class], attribute: str) -> str:
         """Return why an attribute that patches add is not missed; empty if none does."""
@@ -226,12 +215,11 @@ class Release:
         """Yield a mutant whose class has one more field that is required."""
         node = self.install.definition(owner)
         assert node is not None
-        if self.install.fields(owner):
-            field = f"{' ' * node.body[0].col_offset}field{FORK}: int\n".encode()
-            text = surgery.with_lines(
-                self.text(owner.file), [(node.body[0].lineno - 1, field)]
-            )
-            yield Mutant(f"only the fields of {owner.name}", ((owner.file, text),))
+        field = f"{' ' * node.body[0].col_offset}field{FORK}: int\n".encode()
+        text = surgery.with_lines(
+            self.text(owner.file), [(node.body[0].lineno - 1, field)]
+        )
+        yield Mutant(f"only the fields of {owner.name}", ((owner.file, text),))
 
     def _packed(self, owner: Class) -> Iterator[Mutant]:
         """Yield a mutant whose objects have no `__dict__`."""
@@ -329,7 +317,7 @@ class Release:
                 attribute
                 for attribute in read
                 for name, base in self.install._with_bases(where)
-                if base is None and _BASES.get(name, _no)(attribute)
+                if base is None and comes_with(name, attribute)
             }
             of_bases = read - own - outside
             harmless = "" if of_bases else "nothing of them is read"
@@ -359,10 +347,6 @@ def _harmless(node: ast.AST) -> str:
     """Say why another kind of a function harms nothing; empty if it does."""
     has_yield = any(isinstance(one, ast.Yield) for one in ast.walk(node))
     return "a generator is no coroutine either" if has_yield else ""
-
-
-def _no(attribute: str) -> bool:
-    return False
 
 
 _releases: dict[str, Release] = {}

@@ -86,8 +86,8 @@ def test_findings_exit_with_1_and_are_explained(
 
     assert (code, err) == (1, "")
     [finding] = [one for one in FINDINGS if one.name == "logprobs-missing"]
-    for said in (finding.meaning, f"What to do: {finding.remedy}"):
-        assert said in " ".join(out.split())
+    for sentence in (finding.meaning, f"What to do: {finding.remedy}"):
+        assert sentence in " ".join(out.split())
     assert f"First in {defective}, line 2, session s" in " ".join(out.split())
     assert "FOUND: logprobs-missing" in out and "docs audit" in out
     assert "50 %" in out
@@ -186,9 +186,12 @@ def test_rollouts_saved_without_their_trajectory_are_read(
     audited: Audited, tmp_path: Path
 ) -> None:
     call = json.dumps({"id": "c", "name": "f", "arguments": "{}"})
-    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    answer = {"role": "assistant", "content": "", "tool_calls": [call]}
     rollouts: list[Json] = [
-        {"prompt": [], "completion": [said, {"role": "user", "content": "?"}, said]},
+        {
+            "prompt": [],
+            "completion": [answer, {"role": "user", "content": "?"}, answer],
+        },
         {"prompt": "Once", "completion": "upon a time"},
     ]
     file = write(tmp_path / "results.jsonl", rollouts)
@@ -390,7 +393,7 @@ def test_memory_does_not_grow_with_the_file(
 
     tracemalloc.start()
     try:
-        for place, turn in lines.turns_in(str(file), lambda read: None):
+        for place, turn in lines.turns_in(str(file)):
             auditor.add(turn, place)
         _, peak = tracemalloc.get_traced_memory()
     finally:

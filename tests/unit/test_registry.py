@@ -75,7 +75,7 @@ def test_the_list_of_ever_patched_files_only_grows() -> None:
     files = sorted({*registry.EVER_PATCHED})
     digest = hashlib.sha256("\n".join(files).encode()).hexdigest()
     found = (len(files), digest[:16])
-    assert found == (38, "e9483a653fd9edc3"), "append, remove nothing"
+    assert found == (38, "e9483a653fd9edc3"), "add, remove nothing"
     assert {*registry.WRITING_ORDER} <= {*files, *LANDED}
     assert len(registry.EVER_PATCHED) == len(files)
 

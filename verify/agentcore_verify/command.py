@@ -27,7 +27,6 @@ from agentcore_patches.shell.options import (
 )
 from agentcore_patches.shell.terminal import (
     Color,
-    folded,
     has_colours,
     print_text,
     terminal_width,
@@ -250,7 +249,7 @@ def _list_checks(known: tuple[str, ...], *, as_json: bool) -> None:
     else:
         width = max(map(len, summaries))
         lines = (f"{name:{width}}  {text}" for name, text in summaries.items())
-        print_text(folded("\n".join(lines), terminal_width(sys.stdout)))
+        print_text("\n".join(lines))
 
 
 def _refuse_conflicting(options: runner.Options) -> None:

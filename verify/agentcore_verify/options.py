@@ -11,7 +11,6 @@ import click
 
 from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.installs.install import expand_user
-from agentcore_patches.shell.help_format import CommandWithHelp
 from agentcore_patches.shell.options import remember_target
 
 
@@ -24,7 +23,7 @@ class PathOption(click.Path):
         return super().convert(expand_user(value), param, ctx)
 
 
-class SGLangCommand(CommandWithHelp):
+class SGLangCommand(click.Command):
     """Explains where SGLang's options go if an option is unknown."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -230,7 +230,7 @@ def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
     return "\n".join(
         [
             "",
-            output.done(f"SGLang {install.version} is ready at {server.base_url}"),
+            output.wrapped(f"SGLang {install.version} is ready at {server.base_url}"),
             patches,
             "",
             "Try it:",

@@ -24,7 +24,6 @@ SHAPES = [
     ("f($X)", False, "f(a, b)"),
     ("f(K=$X)", False, "f(k=a)"),
     ("x = $X(...)", True, "x = f(a)"),
-    ('f(f"{$X} {$X}")', False, 'f(f"{a} {b}")'),
     ("f(State.X)", False, "f(State.running)"),
     ("$X.f()", True, "a.b.f()"),
     ("$X: int = 1", True, "a: int = 1"),

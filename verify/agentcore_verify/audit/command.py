@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
 from agentcore_patches.errors import UsageError
-from agentcore_patches.shell.help_format import CommandWithHelp
 from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
 from ..options import PathOption, assert_writable, file_option, write_file
-from ..report import print_drawn, stream_console
+from ..report import print_drawn
 from .auditor import Auditor
-from .lines import STDIN, size_of, turns_in
+from .lines import STDIN, turns_in
 from .report import render_json, render_svg, render_table
 from .results import Audit
 from .tokens import Tokens
@@ -27,10 +22,7 @@ _LOG_WIDTH = 100
 """Columns of the table if stdout is not a terminal."""
 
 
-@click.command(
-    cls=CommandWithHelp,
-    short_help="Look for defects in recorded rollouts.",
-)
+@click.command(short_help="Look for defects in recorded rollouts.")
 @click.option(
     "--tokenizer",
     type=PathOption(),
@@ -100,10 +92,9 @@ def audit(
         assert_writable(Path(svg))
     tokens = None if tokenizer is None else Tokens.load(Path(tokenizer))
     auditor = Auditor(tokens)
-    with _progress(asked, size_of(files)) as on_bytes:
-        for file in files:
-            for place, turn in turns_in(file, on_bytes):
-                auditor.add(turn, place, source=file)
+    for file in files:
+        for place, turn in turns_in(file):
+            auditor.add(turn, place, source=file)
     result = auditor.result(files, tokenizer, max_drift)
     if not result.turns:
         raise UsageError(f"No turn is recorded in {', '.join(files)}.")
@@ -114,20 +105,6 @@ def audit(
     elif asked.detail != "quiet" or result.exit_code:
         _print(asked, result)
     return result.exit_code
-
-
-@contextmanager
-def _progress(asked: Asked, total: int | None) -> Iterator[Callable[[int], None]]:
-    console = stream_console(sys.stderr, asked.color)
-    shows = console.is_terminal and not console.is_dumb_terminal
-    if asked.detail == "quiet" or not shows:
-        # A disabled bar of rich 13 still writes a line.
-        yield lambda read: None
-        return
-    columns = BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda read: bar.advance(task, read)
 
 
 def _print(asked: Asked, result: Audit) -> None:

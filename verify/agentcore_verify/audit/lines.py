@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -23,49 +23,26 @@ LONGEST_LINE = 256 * 2**20
 
 _SQLITE = b"SQLite format 3\0"
 
-OnBytes = Callable[[int], None]
-"""Called with the number of bytes that were read."""
 
-
-def size_of(files: tuple[str, ...]) -> int | None:
-    """Return the total bytes, None if unknown, or raise AccessError."""
-    total = 0
-    for file in files:
-        if file == STDIN:
-            continue
-        try:
-            total += Path(file).stat().st_size
-        except OSError as error:
-            raise _unreadable(file, error) from error
-    return None if STDIN in files else total or None
-
-
-def turns_in(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
+def turns_in(file: str) -> Iterator[tuple[str, Turn]]:
     """Yield place and turn for each turn in a file; raise AccessError or UsageError."""
     if file == STDIN:
-        yield from _turns_in_stream(sys.stdin.buffer, "stdin", on_bytes)
+        yield from _turns_in_stream(sys.stdin.buffer, "stdin")
         return
     try:
         with Path(file).open("rb") as stream:
             if stream.peek(len(_SQLITE))[: len(_SQLITE)] == _SQLITE:
-                yield from _turns_in_database(file, on_bytes)
+                yield from _turns_in_database(file)
             else:
-                yield from _turns_in_stream(stream, file, on_bytes)
+                yield from _turns_in_stream(stream, file)
     except OSError as error:
-        raise _unreadable(file, error) from error
+        raise AccessError(f"Cannot read {file}: {error.strerror}.") from error
 
 
-def _unreadable(file: str, error: OSError) -> AccessError:
-    return AccessError(f"Cannot read {file}: {error.strerror}.")
-
-
-def _turns_in_stream(
-    stream: BinaryIO, name: str, on_bytes: OnBytes
-) -> Iterator[tuple[str, Turn]]:
+def _turns_in_stream(stream: BinaryIO, name: str) -> Iterator[tuple[str, Turn]]:
     number = 0
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
-        on_bytes(len(line))
         place = f"{name}, line {number}"
         if len(line) > LONGEST_LINE:
             raise UsageError(
@@ -113,14 +90,13 @@ def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:
         ) from error
 
 
-def _turns_in_database(file: str, on_bytes: OnBytes) -> Iterator[tuple[str, Turn]]:
+def _turns_in_database(file: str) -> Iterator[tuple[str, Turn]]:
     """Yield the traces in the database of rllm-model-gateway."""
     query = "SELECT data FROM traces ORDER BY created_at, rowid"
     try:
         database = sqlite3.connect(f"file:{quote(file)}?mode=ro", uri=True)
         try:
             for number, (data,) in enumerate(database.execute(query), 1):
-                on_bytes(len(data))
                 yield from _turns_in_line(data, f"{file}, row {number} of `traces`")
         finally:
             database.close()

@@ -24,9 +24,6 @@ _TURN_BYTES = 1024
 _AROUND = 12
 """Tokens that an example shows on each side of the first difference."""
 
-_THINKING = ("<think", "think>", "<reasoning", "reasoning>", "<thought", "thought>")
-_CALLING = ("tool_call", "function_call", "function=", '"arguments"', '"parameters"')
-
 
 @dataclass(frozen=True)
 class _Kept:
@@ -217,37 +214,20 @@ def _why(
             return "system prompt changed"
     if at >= len(got):
         return "history cut"
-    if tokens is None:
-        return _why_by_messages(now, before, at)
-    lead = tokens.decode(expected[max(at - 400, 0) : at])
-    here = tokens.decode(expected[max(at - 8, 0) : at + _AROUND])
-    after = tokens.decode(expected[at : at + 2 * _AROUND])
-    other = tokens.decode(got[at : at + 2 * _AROUND])
-    if _is_same_text(after, other):
+    after, other = (
+        tokens.decode(ids[at : at + 2 * _AROUND]) if tokens else ""
+        for ids in (expected, got)
+    )
+    if tokens and _is_same_text(after, other):
         return "text tokenized again"
-    if _any_in(_THINKING, here) and not _any_in(_THINKING, other[:80]):
-        return "thinking dropped"
-    both_special = tokens.is_special(expected[at]) and tokens.is_special(got[at])
-    if both_special or _is_separator(after, other):
-        return "separator"
-    if _any_in(_CALLING, here + other[:80]) or _is_in_call(lead):
-        return "tool call reformatted"
-    if before.has_calls and at >= before.prompt:
-        return "tool call reformatted"
-    return "history changed"
-
-
-def _why_by_messages(now: History | None, before: _Kept, at: int) -> str:
-    """Return the reason as far as the messages show it."""
     if before.has_reasoning and not (now and now.reasons):
         return "thinking dropped"
+    both_special = tokens and all(map(tokens.is_special, (expected[at], got[at])))
+    if both_special or _is_separator(after, other):
+        return "separator"
     if before.has_calls and at >= before.prompt:
         return "tool call reformatted"
-    return "unknown without --tokenizer"
-
-
-def _any_in(words: Sequence[str], text: str) -> bool:
-    return any(word in text for word in words)
+    return "history changed" if tokens else "unknown without --tokenizer"
 
 
 def _is_same_text(left: str, right: str) -> bool:
@@ -262,8 +242,3 @@ def _is_separator(left: str, right: str) -> bool:
     if not (left[:1].isspace() or right[:1].isspace()):
         return False
     return _is_same_text(left.lstrip(), right.lstrip())
-
-
-def _is_in_call(lead: str) -> bool:
-    start = max(lead.rfind(word) for word in _CALLING)
-    return start >= 0 and "</tool_call>" not in lead[start:] and len(lead) - start < 200

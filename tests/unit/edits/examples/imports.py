@@ -59,14 +59,6 @@ EXAMPLES: Examples = {
           # Copyright.
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-        above the statement in whose last line the import stands
-          import os
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-          x = [
-              1,
-          ]; y = (
-              2
-          ); from sglang.srt.x import y
         below the last import, where none is from the package
           from __future__ import annotations
           from .managers import (  # of the same folder
