@@ -34,6 +34,7 @@ from tests.helpers.built_records import (
 )
 
 Turns = list[Recorded]
+Plant = Callable[[Any], Json]
 
 
 @pytest.fixture(scope="module")
@@ -229,74 +230,37 @@ def test_versions_of_chunks_are_joined(tokens: Tokens) -> None:
 # Planted defects, in the last turn of a conversation.
 
 
-def no_ids(turn: Recorded) -> None:
-    turn.ids = None
+def ending_with(*logprobs: float | None) -> Plant:
+    return lambda turn: {"logprobs": [*turn.logprobs[: -len(logprobs)], *logprobs]}
 
 
-def no_prompt_ids(turn: Recorded) -> None:
-    turn.prompt = None
+def two_versions(turn: Recorded) -> Json:
+    [span], half = turn.spans, turn.tokens // 2
+    later = {"version": "8", "start": half, "end": turn.tokens}
+    return {"spans": [{**span, "end": half}, later]}
 
 
-def an_id_too_few(turn: Recorded) -> None:
-    turn.ids, turn.logprobs = (turn.ids or [])[:-1], (turn.logprobs or [])[:-1]
-
-
-def no_logprobs(turn: Recorded) -> None:
-    turn.logprobs = None
-
-
-def zeros(turn: Recorded) -> None:
-    turn.logprobs = [*(turn.logprobs or [])[:-9], *[0.0] * 9]
-
-
-def floor(turn: Recorded) -> None:
-    turn.logprobs = [*(turn.logprobs or [])[:-1], -9999.0]
-
-
-def a_logprob_too_few(turn: Recorded) -> None:
-    turn.logprobs = (turn.logprobs or [])[1:]
-
-
-def a_logprob(value: float | None) -> Callable[[Recorded], None]:
-    def plant(turn: Recorded) -> None:
-        turn.logprobs = [*(turn.logprobs or [])[:-1], value]
-
-    return plant
-
-
-def another_text(turn: Recorded) -> None:
-    turn.text = turn.text[:-4] + "xyz."
-
-
-def two_versions(turn: Recorded) -> None:
-    half = turn.tokens // 2
-    turn.spans = [
-        {"version": "7", "start": 0, "end": half},
-        {"version": "8", "start": half, "end": turn.tokens},
-    ]
-
-
-def no_version(turn: Recorded) -> None:
-    turn.spans = []
-
-
-Plant = Callable[[Recorded], None]
 DEFECTS: tuple[tuple[str, Plant, str], ...] = (
-    ("ids-missing", no_ids, "0 IDs"),
-    ("prompt-ids-missing", no_prompt_ids, ""),
-    ("ids-out-of-step", an_id_too_few, "tokens counted, "),
-    ("logprobs-missing", no_logprobs, "0 logprobs"),
-    ("logprobs-padded", zeros, "0, 0, 0, ..."),
-    ("logprobs-padded", floor, "-9999"),
-    ("logprobs-out-of-step", a_logprob_too_few, "logprobs"),
-    ("logprobs-not-finite", a_logprob(None), "null"),
-    ("logprobs-not-finite", a_logprob(math.nan), "nan"),
-    ("logprobs-not-finite", a_logprob(-math.inf), "-inf"),
-    ("logprobs-not-finite", a_logprob(0.5), "0.5"),
-    ("text-differs", another_text, "xyz"),
+    ("ids-missing", lambda turn: {"ids": None}, "0 IDs"),
+    ("prompt-ids-missing", lambda turn: {"prompt": None}, ""),
+    (
+        "ids-out-of-step",
+        lambda turn: {"ids": turn.ids[:-1], "logprobs": turn.logprobs[:-1]},
+        "tokens counted, ",
+    ),
+    ("logprobs-missing", lambda turn: {"logprobs": None}, "0 logprobs"),
+    ("logprobs-padded", ending_with(*[0.0] * 9), "0, 0, 0, ..."),
+    ("logprobs-padded", ending_with(-9999.0), "-9999"),
+    ("logprobs-out-of-step", lambda turn: {"logprobs": turn.logprobs[1:]}, "logprobs"),
+    ("logprobs-not-finite", ending_with(None), "null"),
+    ("logprobs-not-finite", ending_with(math.nan), "nan"),
+    ("logprobs-not-finite", ending_with(-math.inf), "-inf"),
+    ("logprobs-not-finite", ending_with(0.5), "0.5"),
+    ("text-differs", lambda turn: {"text": f"{turn.text[:-4]}xyz."}, "xyz"),
     ("weight-versions-mixed", two_versions, "version 8 from"),
-    ("weight-version-missing", no_version, ""),
+    ("weight-version-missing", lambda turn: {"spans": []}, ""),
 )
+"""The finding, the changed attributes of the turn, and a part of the example."""
 
 
 @pytest.mark.parametrize(("finding", "plant", "seen"), DEFECTS)
@@ -305,7 +269,7 @@ def test_a_planted_defect_is_found_and_no_other(
 ) -> None:
     for first, (reasoning, call) in enumerate(product((False, True), repeat=2)):
         turns = conversation(2, first=first, reasoning=reasoning, call=call)
-        plant(turns[-1])
+        vars(turns[-1]).update(plant(turns[-1]))
 
         audit = audited(records(turns), tokens)
 
@@ -383,17 +347,6 @@ def test_drift_is_found_with_its_cause(
     assert row.first and "tokenized again" in row.first.seen
 
 
-def test_respelled_tool_arguments_are_drift(tokens: Tokens) -> None:
-    def spelled(_: int, text: str) -> list[int]:
-        return encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
-
-    turns = conversation(2, call=True, tokens_of=spelled)
-    audit = audited(records(turns), tokens)
-
-    assert found(audit).keys() == {"drift"}
-    assert found(audit)["drift"].causes == {"tool arguments respelled": 2}
-
-
 def test_a_special_token_that_the_text_leaves_out_is_drift(tokens: Tokens) -> None:
     [turn] = conversation(1)
     turn.says(
@@ -437,16 +390,6 @@ def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
     assert found(audited([line], tokens)) == {}
 
 
-def test_drift_up_to_a_share_is_tolerated(tokens: Tokens) -> None:
-    lines = records(drifting(" weather"))
-    row = found(audited(lines, tokens))["drift"]
-
-    assert found(audited(lines, tokens, max_drift=row.share * 0.99)).keys() == {"drift"}
-    tolerated = audited(lines, tokens, max_drift=row.share)
-    assert found(tolerated) == {} and tolerated.exit_code == 0
-    assert {one.name: one.state for one in tolerated.findings}["drift"] == "tolerated"
-
-
 @pytest.mark.parametrize(
     ("answer", "drifts"),
     [
@@ -487,54 +430,45 @@ def thinking_dropped() -> Turns:
     return turns
 
 
-def call_reformatted() -> Turns:
-    turns = conversation(2, call=True)
+def with_prompt(turns: Turns, old: str, new: str) -> Turns:
+    """Replace text in the second prompt."""
     text = built_records.decode(turns[1].prompt or [])
-    turns[1].prompt = encode(text.replace('"Paris", "days": 3', '"Paris","days":3'))
+    assert old in text
+    turns[1].prompt = encode(text.replace(old, new))
     return turns
 
 
+def call_reformatted() -> Turns:
+    turns = conversation(2, call=True)
+    return with_prompt(turns, '"Paris", "days": 3', '"Paris","days":3')
+
+
 def system_changed() -> Turns:
-    turns = conversation(2)
-    turns[1].messages = [
-        {"role": "system", "content": "Be brief."},
-        *turns[1].messages[1:],
-    ]
-    text = built_records.decode(turns[1].prompt or [])
-    turns[1].prompt = encode(text.replace("Be kind.", "Be brief."))
+    turns = with_prompt(conversation(2), "Be kind.", "Be brief.")
+    system = {"role": "system", "content": "Be brief."}
+    turns[1].messages = [system, *turns[1].messages[1:]]
     return turns
 
 
 def tools_changed() -> Turns:
-    turns = conversation(2)
-    text = built_records.decode(turns[1].prompt or [])
-    turns[1].prompt = encode(text.replace("Be kind.", "Be kind. Call tools."))
+    turns = with_prompt(conversation(2), "Be kind.", "Be kind. Call tools.")
     turns[1].tools = [{"type": "function", "function": {"name": "f"}}]
     return turns
 
 
 def separator() -> Turns:
     turns = conversation(2)
-    text = built_records.decode(turns[1].prompt or [])
-    assert f"lines.{END}" in text
-    turns[1].prompt = encode(text.replace(f"lines.{END}", "lines.", 1))
-    said = turns[0].text
-    turns[0].says([*encode(said), *encode("\n"), *encode(END)], f"{said}\n")
-    turns[1].prompt = encode(text)
+    assert turns[0].text.endswith("lines.")
+    turns[0].says(encode(f"{turns[0].text}\n{END}"), f"{turns[0].text}\n")
     return turns
 
 
 def tokenized_again() -> Turns:
-    turns = drifting(" weather")
-    turns[1].prompt = encode(built_records.decode(turns[1].prompt or []))
-    return turns
+    return with_prompt(drifting(" weather"), "weather", "weather")
 
 
 def history_changed() -> Turns:
-    turns = conversation(2)
-    text = built_records.decode(turns[1].prompt or [])
-    turns[1].prompt = encode(text.replace("weather is fine", "sea was rough"))
-    return turns
+    return with_prompt(conversation(2), "weather is fine", "sea was rough")
 
 
 def history_cut() -> Turns:
@@ -555,9 +489,14 @@ BREAKS = {
 }
 
 
+GUESSED = {"separator", "history changed", "text tokenized again"}
+"""Reasons that only a tokenizer shows."""
+
+
 @pytest.mark.parametrize("why", BREAKS)
 def test_a_broken_prefix_is_found_with_its_reason(tokens: Tokens, why: str) -> None:
-    audit = audited(records(BREAKS[why]()), tokens)
+    lines = records(BREAKS[why]())
+    audit = audited(lines, tokens)
 
     drifts = {"drift"} if why == "text tokenized again" else set()
     assert found(audit).keys() == {"prefix-broken"} | drifts
@@ -566,19 +505,10 @@ def test_a_broken_prefix_is_found_with_its_reason(tokens: Tokens, why: str) -> N
     assert row.first and row.first.place == "line 2"
     assert "differs after" in row.first.seen and "the prompt has" in row.first.seen
 
-
-@pytest.mark.parametrize("why", BREAKS)
-def test_a_broken_prefix_is_found_without_a_tokenizer(why: str) -> None:
-    audit = audited(records(BREAKS[why]()), None)
-
-    [row] = found(audit).values()
+    [row] = found(audited(lines, None)).values()
     assert row.name == "prefix-broken" and row.first
-    guessed = {
-        "separator": "unknown without --tokenizer",
-        "history changed": "unknown without --tokenizer",
-        "text tokenized again": "unknown without --tokenizer",
-    }
-    assert row.causes == {guessed.get(why, why): 1}
+    reason = "unknown without --tokenizer" if why in GUESSED else why
+    assert row.causes == {reason: 1}
 
 
 def test_a_replaced_end_of_turn_token_is_clean(
@@ -600,19 +530,3 @@ def test_a_turn_without_its_previous_turn_is_reported(tokens: Tokens) -> None:
 
     assert (audit.compared, audit.unmatched, found(audit)) == (1, 1, {})
     assert any("1 turns were not compared" in note for note in audit.notes)
-
-
-def test_memory_for_turns_is_bounded() -> None:
-    from agentcore_verify.audit.prefixes import Prefixes
-
-    prefixes = Prefixes(None, bytes_kept=20_000)
-    for number in range(200):
-        for line in records(conversation(2), str(number)):
-            for turn in turns_of(line):
-                prefixes.add(turn, "")
-        assert prefixes._bytes <= 20_000
-        assert prefixes._bytes == sum(
-            kept.size for turns in prefixes._sessions.values() for kept in turns
-        )
-    assert 0 < len(prefixes._sessions) < 20
-    assert prefixes.compared == 200
