@@ -22,7 +22,6 @@ from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted
-from tests.unit.running import Run
 from tests.unit.small_install import FIRST, commit, vanilla
 from tests.unit.small_install import revert as revert_alone
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
@@ -159,26 +158,6 @@ def test_a_file_of_another_user_keeps_its_owner(package: Path) -> None:
         assert command(sglang_dir=package).changed
         found = (package / MODELS).stat()
         assert (found.st_uid, found.st_gid) == (USER, GROUP)
-
-
-def test_a_lock_timeout_that_is_not_a_number_is_refused(run: Run) -> None:
-    for command in ("apply", "revert"):
-        ran = run(command, "--lock-timeout", "nan")
-        assert ran.code == 2 and "not a number" in ran.err
-        run("apply")
-
-
-def test_a_lock_file_that_keeps_changing_its_inode_times_out(install: Install) -> None:
-    """Some network file systems return another inode at each stat."""
-    opened = list(Path("/proc/self/fd").iterdir())
-    with (
-        mock.patch.object(os.path, "samestat", return_value=False) as look,
-        pytest.raises(AccessError, match=r"within 0\.2 s"),
-        transaction.locked(install, timeout=0.2),
-    ):
-        pass
-    assert look.call_count < 10  # It sleeps between attempts.
-    assert list(Path("/proc/self/fd").iterdir()) == opened
 
 
 @pytest.mark.parametrize("stale", [None, "fcntl.flock", "os.fstat"])

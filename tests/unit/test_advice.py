@@ -18,13 +18,10 @@ from agentcore_patches.command import cli
 from agentcore_patches.errors import (
     PROGRAM,
     UnsupportedTarget,
-    UsageError,
-    refuse_unknown,
 )
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.options import Asked
 from agentcore_verify import runner
-from tests.unit.running import Run
 
 _ADVISED = re.compile(rf"`{PROGRAM} ([a-z][^`]*)`")
 
@@ -153,38 +150,3 @@ def test_advised_commands_have_the_users_target(
 ) -> None:
     assert with_target(text, target) == expected
     assert with_target(expected, target) == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("Token_ids", "Did you mean token-ids? "),
-        ("tokenids", "Did you mean token-ids? "),
-        ("nothing", ""),
-    ],
-)
-def test_an_unknown_name_is_refused_with_a_suggestion(given: str, meant: str) -> None:
-    known = ("tito", "token-ids")
-    refuse_unknown(known, known, "patch", "patches")
-
-    with pytest.raises(UsageError) as refused:
-        refuse_unknown(["tito", given], known, "patch", "patches")
-
-    assert str(refused.value) == (
-        f"There is no patch named {given}. {meant}The patches are tito, token-ids."
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "patches"),
-    [
-        (["--with", "beta, ", "--with", "all"], ["core", "beta"]),
-        (["--with", "all", "--without", "beta"], ["core"]),
-    ],
-)
-def test_extras_are_selected_by_names(
-    run: Run, options: list[str], patches: list[str]
-) -> None:
-    assert run("apply", *options, "--json").document["patches"] == patches
-    assert run("status", "--json").document["patches"] == patches
-    assert run("status", "--check").code == 0

@@ -5,22 +5,17 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-import threading
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-import agentcore_patches
 from agentcore_patches import api, edits
 from agentcore_patches.api import apply, apply_patch, revert, status
 from agentcore_patches.disk.filesystem import FOLDER
-from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import find
 from agentcore_patches.results import PatchState
 from agentcore_patches.state import ownership, transaction
-from agentcore_patches.state.snapshot import FileState
 from tests.helpers.trees import contents, photograph
 from tests.unit.running import Run
 from tests.unit.small_sglang import ENGINE, MODELS, SERVING, SOURCES, kill_apply
@@ -28,12 +23,6 @@ from tests.unit.small_sglang import ENGINE, MODELS, SERVING, SOURCES, kill_apply
 
 def test_every_comment_of_a_patch_starts_the_same_way() -> None:
     assert f"# {edits.OWNER}: ".encode() == ownership.COMMENT_START
-
-
-def test_the_version_equals_the_distributions() -> None:
-    assert (
-        agentcore_patches.__version__ == version("agentcore-patches").partition("+")[0]
-    )
 
 
 def test_an_extra_is_added_kept_and_removed(package: Path) -> None:
@@ -90,38 +79,6 @@ def test_the_diff_keeps_line_ends_and_a_missing_last_one(package: Path) -> None:
 
     assert " def answer(model):\r\n     text = model()\r\n" in diff
     assert diff.endswith("\n\\ No newline at end of file\n")
-
-
-def test_changes_by_others_are_kept_and_reported(package: Path) -> None:
-    forked = SOURCES[SERVING] + b"\n\ndef theirs(): ...\n"
-    (package / SERVING).write_bytes(forked)
-
-    result = apply(sglang_dir=package)
-
-    assert [file.pristine for file in result.files] == [True, False]
-    assert b"def theirs(): ..." in (package / SERVING).read_bytes()
-    reverted = revert(sglang_dir=package)
-    assert (package / SERVING).read_bytes() == forked
-    assert [(file.state, file.pristine) for file in reverted.files] == [
-        (FileState.ORIGINAL, False),
-        (FileState.ORIGINAL, True),
-    ]
-
-
-def test_a_waiting_command_continues(package: Path) -> None:
-    held, waiting = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with transaction.locked(find(package)):
-            held.set()
-            waiting.wait()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    result = apply(sglang_dir=package, notify=lambda line: waiting.set())
-    holder.join()
-    assert result.changed
 
 
 @pytest.fixture
@@ -225,38 +182,3 @@ def test_status_and_dry_run_report_an_unfinished_apply_and_write_nothing(
     assert photograph(package) == before
     apply(sglang_dir=package)
     assert status(sglang_dir=package).complete
-
-
-def test_patches_without_a_record_count_as_in_place(package: Path) -> None:
-    apply(sglang_dir=package)
-    shutil.rmtree(package / ".agentcore-patch")
-    before = contents(package)
-
-    result = apply(sglang_dir=package)
-
-    assert not result.changed and not result.recorded
-    assert {file.present for file in result.files} == {1}
-    assert contents(package) == before
-    told = status(sglang_dir=package)
-    assert told.complete and not told.recorded and told.applied_by is None
-    states = {file.path: file.state for file in told.files}
-    assert states == {
-        MODELS: FileState.PATCHED,
-        SERVING: FileState.PATCHED,
-        ENGINE: FileState.ORIGINAL,
-    }
-    assert {file.pristine for file in result.files} == {None}
-    assert [file.pristine for file in told.files] == [None, None, True]
-
-
-def test_a_part_of_a_patch_without_a_record_is_not_in_place(package: Path) -> None:
-    apply(sglang_dir=package)
-    shutil.rmtree(package / ".agentcore-patch")
-    (package / SERVING).write_bytes(SOURCES[SERVING])
-
-    result = status(sglang_dir=package)
-
-    assert (result.patches, result.state) == ((), PatchState.ABSENT)
-    assert not result.recorded
-    with pytest.raises(SourceConflict, match="only a part of it"):
-        apply(sglang_dir=package)

@@ -225,23 +225,12 @@ TRACE = {
 @pytest.mark.parametrize(
     "record",
     [
-        {
-            "request": {},
-            "response": {"choices": [{"index": 0, "message": {"tool_calls": WHOLE}}]},
-        },
-        {
-            "request": {},
-            "chunks": [
-                {"choices": [{"index": 0, "delta": {"tool_calls": [part]}}]}
-                for part in PARTS
-            ],
-        },
         {**TRACE, "response_message": {"tool_calls": WHOLE}, "raw_response": {"x": 1}},
         {**TRACE, "response_message": {"tool_calls": PARTS}, "raw_response": None},
     ],
-    ids=["whole", "stream", "whole trace", "trace of a stream"],
+    ids=["whole", "stream"],
 )
-def test_two_calls_of_one_index_are_two(record: Json) -> None:
+def test_two_calls_of_one_index_in_a_trace_are_two(record: Json) -> None:
     [turn] = turns_of(record)
     [answer] = turn.answers
     assert answer.calls == (Call("f", '{"x": 1}'), Call("f", '{"x": 2}'))

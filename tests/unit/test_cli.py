@@ -133,14 +133,6 @@ def test_a_screen_is_folded_between_words(
         assert len(line) <= columns or whole, line
 
 
-def test_the_help_command_equals_the_help_option(run: Run) -> None:
-    for named in ([], ["apply"], ["verify"]):
-        ran = run("help", *named)
-        assert (ran.code, ran.err) == (0, "")
-        assert ran.out == run(*named, "--help").out
-    assert run("help", "aply").code == 2
-
-
 def test_help_names_every_environment_variable_that_is_read(run: Run) -> None:
     output = run("help", "environment").out + run("verify", "--help").out
     sources = Path(cli.__file__).parents[2]

@@ -13,7 +13,7 @@ import pytest
 
 from agentcore_verify import checks, client, profiles
 from agentcore_verify.checks import logprobs
-from agentcore_verify.contract import LEVELS, RULES, Ledger, level_of
+from agentcore_verify.contract import LEVELS, RULES, level_of
 from agentcore_verify.profiles import PROFILES, at, named
 from agentcore_verify.report import render_table
 from agentcore_verify.results import (
@@ -74,6 +74,13 @@ def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
 
 def passing(subject: Subject) -> str:
     return "seen"
+
+
+def judged(subject: Subject, name: str, number: int) -> str:
+    """Run a check; return its verdict on a rule."""
+    checks.get(name).run(subject)
+    found = {one.number: one for one in subject.ledger.results(LEVELS)}
+    return found[number].verdict
 
 
 def ending(ended: NotPassed) -> Callable[[Subject], str]:
@@ -218,9 +225,7 @@ def test_the_meaning_of_logprobs_is_only_reported_unless_one_is_expected(
         client, "post_json", lambda url, *_, **__: answers["chat" * ("chat" in url)]
     )
     subject = Subject("http://h", profile=named("vllm"), expect_logprobs=expected)
-    checks.get("logprob-mode").run(subject)
-    found = {one.number: one for one in subject.ledger.results(LEVELS)}
-    assert found[13].verdict == verdict, found[13]
+    assert judged(subject, "logprob-mode", 13) == verdict
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -278,17 +283,7 @@ def test_the_program_token_exact_needs_neither_sglang_nor_libcst() -> None:
         assert f"'{name}'" not in done.stdout
 
 
-def test_the_program_token_exact_launches_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from agentcore_patches.command.token_exact import run
-
-    monkeypatch.setattr(sys, "argv", ["token-exact", "verify", "--model", "scripted"])
-    assert run() == 2
-    assert capsys.readouterr().err.startswith("error: Give --base-url.\n")
-
-
-def test_the_program_token_exact_has_the_checks_of_rules_and_no_page_of_patches(
+def test_the_program_token_exact_has_the_checks_of_rules_and_launches_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agentcore_patches.command.token_exact import run
@@ -300,6 +295,8 @@ def test_the_program_token_exact_has_the_checks_of_rules_and_no_page_of_patches(
     _, out, _ = said("--list-checks")
     listed = [line.split()[0] for line in out.splitlines()]
     assert listed == [name for name in checks.NAMES if checks.get(name).rules]
+    code, _, err = said("--model", "scripted")
+    assert code == 2 and err.startswith("error: Give --base-url.\n")
     url = "http://127.0.0.1:9"
     code, _, err = said("--base-url", url, "--check", "determinism")
     assert code == 2 and "no check named determinism" in err
@@ -322,10 +319,6 @@ def test_only_sglang_gets_the_advice_of_its_option(
     with pytest.raises(Inconclusive) as raised:
         subject.reference("plain")
     assert ("deterministic-inference" in raised.value.advice) is is_sglang
-
-
-def test_a_ledger_starts_without_verdicts() -> None:
-    assert {one.outcome for one in Ledger().results(LEVELS)} == {Outcome.NOT_EXERCISED}
 
 
 @pytest.mark.parametrize(
@@ -374,9 +367,7 @@ def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
     monkeypatch.setattr(client, "chat_stream", stream)
     subject = Subject("http://h", profile=named("vllm"))
     subject.decoder = None
-    checks.get("interruption").run(subject)
-    found = {one.number: one for one in subject.ledger.results(LEVELS)}
-    assert found[10].verdict == verdict, found[10]
+    assert judged(subject, "interruption", 10) == verdict
 
 
 @pytest.mark.parametrize(
@@ -398,9 +389,7 @@ def test_what_a_server_refuses_is_unsupported(
     monkeypatch.setattr(client, "post_json", post)
     subject = Subject("http://h", profile=named("vllm"))
     subject.decoder = None
-    checks.get(name).run(subject)
-    found = {one.number: one for one in subject.ledger.results(LEVELS)}
-    assert found[number].verdict == verdict, found[number]
+    assert judged(subject, name, number) == verdict
 
 
 def test_a_scored_prompt_without_logprobs_is_unsupported(
@@ -457,9 +446,7 @@ def test_the_versions_of_a_running_server(
     monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
     subject = Subject("http://h", profile=named("vllm"))
     subject.decoder = None
-    checks.get("weight-versions").run(subject)
-    found = {one.number: one.verdict for one in subject.ledger.results(LEVELS)}
-    assert found[18] == verdict
+    assert judged(subject, "weight-versions", 18) == verdict
 
 
 def test_the_last_id_of_the_vocabulary_is_named_0_by_sglang_in_a_scored_prompt(

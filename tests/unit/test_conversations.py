@@ -125,6 +125,9 @@ def test_a_message_cannot_imitate_another_conversation() -> None:
 
 
 MEGABYTES = conversations.VARIABLE
+DECODING = {"disaggregation_mode": "decode"}
+
+
 HEADER = "x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; cch="
 
 
@@ -163,13 +166,7 @@ def test_the_header_of_claude_code_does_not_count(
     [
         (conversations.IGNORE, "ok\n(open", {}, "not a regular expression: missing"),
         (conversations.IGNORE, ".*", {}, "'.\\*', which also matches an empty text"),
-        (
-            MEGABYTES,
-            "64",
-            {"disaggregation_mode": "decode"},
-            "disaggregation-mode decode",
-        ),
-        (MEGABYTES, "64", {"tokenizer_worker_num": 2}, "--tokenizer-worker-num 2"),
+        (MEGABYTES, "64", DECODING, "disaggregation-mode decode"),
         *(
             (MEGABYTES, bad, {}, "whole number of")
             for bad in ("-1", "1.5", "64MB", "²")
@@ -338,24 +335,6 @@ def test_threads_share_a_memory() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert memory.n_bytes == len(memory) * (OVERHEAD + 4) + CLIENT <= memory.max_bytes
-
-
-def test_assistant_messages_that_the_template_wrote_must_be_sent_again() -> None:
-    """A client could hide text there that another client never sent."""
-
-    hidden = said("assistant", "yes", reasoning_content="obey")
-    done = said("assistant", "done")
-    memory = Memory(50_000)
-    memory.put(answered(USER, hidden, NEXT, done), [1])
-    # An answer of this server may be sent back without its reasoning.
-    for reasoning in (None, "x"):
-        back = said("assistant", "done", reasoning_content=reasoning)
-        found, _, _ = conversations.find(
-            SERVING, request(USER, hidden, NEXT, back), "a"
-        )
-        assert found is not None and tokens(memory, found) == [1]
-    for other in (said("assistant", "yes"), said("assistant", "yes", name="x")):
-        assert why_missed(memory, USER, other, NEXT, done) == "ambiguous"
 
 
 def test_misses_are_logged_periodically(

@@ -10,12 +10,10 @@ from copy import deepcopy
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import release
 from agentcore_patches.landing.http.stream_output import (
     join_customized_info,
     merge_queued,
@@ -108,20 +106,6 @@ def test_values_go_to_their_request(
             assert cut_to_request({"key": column}, n_before) == {"key": [sent]}
 
 
-@given(st.lists(st.lists(st.integers(), max_size=4), min_size=1, max_size=8))
-def test_values_grow_like_a_growing_list_of_ids(
-    outputs: list[list[int]],
-) -> None:
-    state = a_stream()
-    chunks: list[dict[str, Any]] = []
-    with patch.object(release, "OUTPUT_IDS_GROW", True):
-        for values in outputs:
-            chunks.append({})
-            add_to_output(tokenizer_manager(), state, chunks[-1], "key", [values], 0)
-            state.output_ids += values
-    assert all(chunk["key"] == state.output_ids for chunk in chunks)
-
-
 KEYS = ("mirror", "entropy")
 
 
@@ -188,18 +172,3 @@ def test_values_are_joined_in_a_chunk_that_sglang_merged(
     join_customized_info(out, queue, a_state([], known))
     assert queue == before
     assert out == expected_merge(queue, known)
-
-
-@given(queues())
-def test_a_merged_chunk_shares_no_list_with_later_chunks(
-    queue: list[dict[str, Any]],
-) -> None:
-    merged = merge_queued(a_state(queue, KEYS))
-    if len(queue) == 1:
-        assert merged is queue[0]
-        return
-    before = deepcopy(queue)
-    merged["output_ids"].append(-1)
-    merged["meta_info"]["mirror"].append(-1)
-    merged["meta_info"]["more"] = 1
-    assert queue == before

@@ -10,113 +10,76 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http.ended_requests import (
-    finish,
-    raise_refusal,
-)
+from agentcore_patches.landing.http import ended_requests
 from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
 
-class Manager:
-    """A tokenizer manager with one request, with the attributes that `finish` reads."""
-
-    def __init__(self) -> None:
-        self.server_args = SimpleNamespace(weight_version="v1")
-        self.released: list[str] = []
-        self.lora_registry = SimpleNamespace(release=self._release)
-        self.state = SimpleNamespace(
-            obj=SimpleNamespace(lora_path=None, lora_id=None, prefilled=(7, None)),
-            output_ids=[1, 2, 3],
-            customized_info_accumulated={"mirror": [4, 5, 6]},
-            weight_versions=[["v0", 0, 3]],
-        )
-        self.rid_to_state: dict[str, Any] = {"x": self.state, "other": None}
-
-    async def _release(self, lora_id: str) -> None:
-        self.released.append(lora_id)
-
-    def finish(self, is_incremental: bool, reason: Any = None) -> dict[str, Any]:
-        """Abort the request; return its answer."""
-        logprobs = [(-0.5, token_id, None) for token_id in (1, 2, 3)]
-        meta_info: dict[str, Any] = {"id": "x", "output_token_logprobs": logprobs}
-        meta_info["finish_reason"] = {"type": "abort"}
-        out = {"text": "abc", "output_ids": [3], "meta_info": meta_info}
-        abort: Any = SimpleNamespace(rid="x", finished_reason=reason)
-        manager: Any = self
-
-        async def run() -> None:
-            finish(manager, manager.state, abort, out, is_incremental)
-
-        asyncio.run(run())
-        return out
-
-
-def test_an_aborted_answer_is_complete_and_its_request_is_dropped() -> None:
-    manager = Manager()
-    out = manager.finish(is_incremental=False)
-    assert manager.rid_to_state.keys() == {"other"}
-    meta_info = out["meta_info"]
-    assert out["text"] == "abc"
-    assert out["output_ids"] == [1, 2, 3]
-    assert out["output_ids"] is not manager.state.output_ids
-    assert meta_info["mirror"] == [4, 5, 6]
-    accumulated = manager.state.customized_info_accumulated
-    assert meta_info["mirror"] is not accumulated["mirror"]
-    assert len(meta_info["output_token_logprobs"]) == 3
-    assert (meta_info["prompt_tokens"], meta_info["weight_version"]) == (7, "v0")
-    assert meta_info["weight_versions"] == [{"version": "v0", "start": 0, "end": 3}]
-
-
-def test_an_aborted_answer_lacks_what_is_unknown_or_internal(
+def test_an_aborted_answer_has_every_field_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(release, "REPORTED_INFO", "customized_info_reported_keys")
-    manager = Manager()
-    manager.state.customized_info_reported_keys = {"entropy"}
-    del manager.state.weight_versions, manager.state.obj.prefilled
-    meta_info = manager.finish(is_incremental=False)["meta_info"]
-    assert meta_info["weight_version"] == "v1"  # The server's.
-    assert meta_info["weight_versions"] == []
-    assert meta_info["prompt_tokens"] == 0
-    assert "mirror" not in meta_info
+    monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", True)
+    state: Any = SimpleNamespace(
+        obj=SimpleNamespace(prefilled=(7, None)),
+        output_ids=[1, 2],
+        customized_info_accumulated={"mirror": [4, 5]},
+        weight_versions=[["v0", 0, 2]],
+    )
+    manager: Any = SimpleNamespace(
+        server_args=SimpleNamespace(weight_version="v1"), rid_to_state={"x": state}
+    )
+    abort: Any = SimpleNamespace(rid="x")
+    out: dict[str, Any] = {"meta_info": {"finish_reason": {"type": "abort"}}}
+    ended_requests.finish(manager, state, abort, out, is_incremental=False)
+    assert manager.rid_to_state == {}
+    assert out["output_ids"] == [1, 2] and out["output_ids"] is not state.output_ids
+    assert out["meta_info"]["mirror"] == [4, 5]
+    assert (out["meta_info"]["prompt_tokens"], out["meta_info"]["weight_version"]) == (
+        7,
+        "v0",
+    )
+    spans = [{"version": "v0", "start": 0, "end": 2}]
+    assert out["meta_info"]["weight_versions"] == spans
 
 
 @pytest.mark.parametrize(
     ("text_is_new", "logprobs_are_new"), [(False, False), (True, False), (True, True)]
 )
-def test_the_last_incremental_chunk_repeats_nothing(
+def test_the_last_chunk_of_an_aborted_stream_repeats_nothing(
     text_is_new: bool, logprobs_are_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "TEXT_IS_NEW", text_is_new)
     monkeypatch.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
-    out = Manager().finish(is_incremental=True)
-    assert out["output_ids"] == out["meta_info"]["mirror"] == []
-    assert out["text"] == ("" if text_is_new else "abc")
-    n_logprobs = len(out["meta_info"]["output_token_logprobs"])
-    assert n_logprobs == (0 if logprobs_are_new else 3)
+    state: Any = SimpleNamespace(output_ids=[1, 2])
+    logprobs = [(-0.5, 1, None), (-0.5, 2, None)]
+    meta_info: dict[str, Any] = {"output_token_logprobs": logprobs}
+    out = {"text": "ab", "output_ids": [2], "meta_info": meta_info}
+    ended_requests._leave_out_what_was_sent(state, out)
+    assert (out["text"], out["output_ids"]) == ("" if text_is_new else "ab", [])
+    assert len(meta_info["output_token_logprobs"]) == (0 if logprobs_are_new else 2)
 
 
 @pytest.mark.parametrize(
-    ("reason", "sglang_does_it", "released"),
-    [
-        (None, False, ["id"]),
-        # If there is a reason, the code that releases the request hands on the answer.
-        ({"type": "abort"}, False, []),
-        (None, True, []),
-    ],
+    ("reason", "released"),
+    # With a reason, SGLang releases the adapter when it hands on the answer.
+    [(None, ["id"]), ({"type": "abort"}, [])],
 )
-def test_an_adapter_is_released_once(
-    reason: Any,
-    sglang_does_it: bool,
-    released: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", sglang_does_it)
-    manager = Manager()
-    manager.state.obj = SimpleNamespace(lora_path="adapter", lora_id="id")
-    manager.finish(is_incremental=False, reason=reason)
-    assert manager.released == released
+def test_an_adapter_is_released_once(reason: Any, released: list[str]) -> None:
+    found: list[str] = []
+
+    async def release_adapter(lora_id: str) -> None:
+        found.append(lora_id)
+
+    async def abort() -> None:
+        registry = SimpleNamespace(release=release_adapter)
+        obj = SimpleNamespace(lora_path="adapter", lora_id="id")
+        manager: Any = SimpleNamespace(lora_registry=registry)
+        state: Any = SimpleNamespace(obj=obj)
+        notice: Any = SimpleNamespace(finished_reason=reason)
+        ended_requests._release_lora(manager, state, notice)
+
+    asyncio.run(abort())
+    assert found == released
 
 
 def test_only_a_rejection_is_raised() -> None:
@@ -127,14 +90,14 @@ def test_only_a_rejection_is_raised() -> None:
         {"type": "abort", "message": "Abort in waiting queue"},
         {"type": "abort", "message": "late", "status_code": 503},
     ):
-        raise_refusal({"meta_info": {"finish_reason": reason}})
+        ended_requests.raise_refusal({"meta_info": {"finish_reason": reason}})
     bad = {
         "type": "abort",
         "message": "too long",
         "status_code": HTTPStatus.BAD_REQUEST,
     }
     with pytest.raises(ValueError, match="too long"):
-        raise_refusal({"meta_info": {"finish_reason": bad}})
+        ended_requests.raise_refusal({"meta_info": {"finish_reason": bad}})
 
 
 class Batch:

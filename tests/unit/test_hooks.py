@@ -14,7 +14,6 @@ from agentcore_patches.edits import (
     AddField,
     Insert,
     InvalidEdit,
-    RefuseField,
     ScopedEdit,
 )
 from agentcore_patches.errors import PatchError
@@ -25,7 +24,6 @@ from agentcore_patches.patches.paths import (
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
-    SSE_UTILS,
 )
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, ByRelease
 
@@ -63,33 +61,6 @@ def test_a_form_applies_from_its_release_to_the_next_form(
     assert chosen.edits(version) == named
 
 
-def test_the_ranges_of_forms_cover_all_releases() -> None:
-    since: Since = {"0.5.9": NONE, "0.5.11": OTHER}
-    assert list(hook(EDIT, since).ranges()) == [
-        ("0.5.8", "0.5.8.post1", EDIT),
-        ("0.5.9", "0.5.10.post1", NONE),
-        ("0.5.11", SUPPORTED_VERSIONS[-1], OTHER),
-    ]
-    assert list(hook(EDIT).ranges()) == [("0.5.8", SUPPORTED_VERSIONS[-1], EDIT)]
-
-
-def test_a_hook_ends_with_the_first_release_without_an_edit() -> None:
-    assert hook(EDIT, {"0.5.13": NONE}).ends == "0.5.13"
-    assert hook(EDIT).ends == ""
-    assert hook(NONE, {"0.5.9": EDIT}).ends == ""
-    assert hook(EDIT, {"0.5.9": NONE, "0.5.13": OTHER}).ends == ""
-
-
-def test_an_edit_applies_only_to_releases_with_its_file() -> None:
-    chosen = hook(replace(EDIT, file=ANTHROPIC_SERVING))
-    chosen.check()
-    assert chosen.edits("0.5.8.post1") == ()
-    assert [range_[:2] for range_ in chosen.ranges()] == [
-        ("0.5.8", "0.5.8.post1"),
-        ("0.5.9", SUPPORTED_VERSIONS[-1]),
-    ]
-
-
 def test_a_name_is_replaced_by_the_releases_name_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,10 +94,6 @@ def test_an_edit_is_made_in_each_of_several_scopes(
     assert scopes == ["Answer", "Another", "A.Third"]
     first, *others = chosen.edits("0.5.8")
     assert others == [replace(first, scope=scope) for scope in ("Other", "A.Third")]
-
-
-def test_a_file_that_is_only_checked_is_not_written() -> None:
-    hook(RefuseField(SSE_UTILS, "Answer", ("ids",))).check()
 
 
 FIRST_IN_0_5_9 = replace(EDIT, file=ANTHROPIC_SERVING)

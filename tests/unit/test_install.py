@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 import re
@@ -183,18 +182,6 @@ def test_a_record_identifies_pristine_files(tmp_path: Path) -> None:
     assert install.pristine(found, {ENGINE: original}) == {ENGINE: True}
     assert install.pristine(found, {ENGINE: "0" * 64}) == {ENGINE: False}
     assert install.pristine(found, {"srt/own.py": original}) == {"srt/own.py": None}
-
-
-def test_a_record_is_read_as_csv(tmp_path: Path) -> None:
-    name = 'with, comma"quote.py'
-    package = make_package(tmp_path / "sglang")
-    metadata = make_metadata(tmp_path, "0.5.9")
-    with (metadata / "RECORD").open("a", newline="") as record:
-        csv.writer(record).writerow([f"sglang/srt/{name}", f"sha256={'A' * 43}", "1"])
-
-    found = find(package)
-
-    assert found.wheel_hashes([f"srt/{name}"]) == {f"srt/{name}": "00" * 32}
 
 
 def test_without_metadata_no_file_is_known_to_be_pristine(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -267,15 +266,6 @@ def test_a_reinstall_repairs_a_damaged_original(install: Install) -> None:
     assert commit(install, FIRST) == (FIRST,)
     assert revert(install) == (FIRST,)
     assert read(install, FIRST) == vanilla(FIRST)
-
-
-def test_a_package_that_disappears_is_an_error(install: Install) -> None:
-    shutil.rmtree(install.package)
-    with (
-        pytest.raises(AccessError, match="No such file"),
-        transaction.locked(install, timeout=1),
-    ):
-        pass
 
 
 CHECKSUM = "0810d6422bf1b257107422432143f28bc25a9ce39ccf40b60018b6cda8fced3a"

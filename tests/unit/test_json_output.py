@@ -56,13 +56,9 @@ def test_documents_of_recovered_and_unrecorded_installs(
     run: Run, package: Path
 ) -> None:
     kill_apply(package, "committed.json")
-    for command, described in (
-        (["status"], StatusResult),
-        (["apply", "--dry-run"], ApplyResult),
-    ):
-        pending = run(*command, "--json").document
-        assert mismatches(pending, described) == []
-        assert pending["pending"] and not pending.get("recovered")
+    pending = run("status", "--json").document
+    assert mismatches(pending, StatusResult) == []
+    assert pending["pending"] and not pending.get("recovered")
 
     ran = run("apply", "--json")
     assert mismatches(ran.document, ApplyResult) == []

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore_patches.landing import release
 from agentcore_patches.landing.http import images
 from agentcore_patches.landing.http.images import is_expanded
 from agentcore_patches.landing.vllm_api import content_parts
@@ -62,27 +61,6 @@ def loaded(token_ids: list[int], *files: Any) -> Any:
 def restored(token_ids: list[int], made: list[int], *files: Any) -> list[int]:
     ids: Any = Ids(made)
     return [*images.restore_token_ids(loaded(token_ids, *files), ids, TOKENS)]
-
-
-@pytest.mark.parametrize(
-    ("token_ids", "files", "text"),
-    [
-        ([1, IMAGE, IMAGE, IMAGE, 2], ["a"], "1 90 2"),
-        ([IMAGE, IMAGE, 2, IMAGE], ["a", "b"], "90 2 90"),
-        ([1, IMAGE, IMAGE], ["a", "b"], "1 90 90"),
-        ([IMAGE, VIDEO, VIDEO], ["a", "b"], "90 91"),
-        ([1, IMAGE, IMAGE], [{"format": "processor_output"}], "1 90 90"),
-    ],
-)
-def test_the_processor_gets_one_placeholder_for_each_image(
-    monkeypatch: pytest.MonkeyPatch, token_ids: list[int], files: list[Any], text: str
-) -> None:
-    output = loaded(token_ids, *files)
-    assert output.input_text == text
-    assert output.token_ids == token_ids
-    monkeypatch.setattr(release, "LOADED_HAVE_IDS", True)
-    output = loaded(token_ids, *files)
-    assert output.token_ids == output.input_ids == token_ids
 
 
 def test_an_async_loader_is_decorated_too() -> None:

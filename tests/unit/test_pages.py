@@ -42,13 +42,6 @@ def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
         assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
 
 
-def test_a_page_that_changed_is_written(pages: ModuleType, tmp_path: Path) -> None:
-    assert [file.name for file in pages.write(tmp_path)] == [*pages.PAGES]
-    assert pages.write(tmp_path) == []
-    (tmp_path / "cli.md").write_text("old")
-    assert pages.write(tmp_path) == [tmp_path / "cli.md"]
-
-
 def test_the_page_of_the_command_has_every_exit_code(pages: ModuleType) -> None:
     page = pages.page("cli.md")
     for error in errors.AgentcoreError.__subclasses__():

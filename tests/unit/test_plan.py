@@ -78,11 +78,6 @@ def test_a_plan_has_the_new_texts_in_writing_order() -> None:
     ]
 
 
-def test_a_plan_reports_whether_each_edit_changed_anything() -> None:
-    plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
-    assert plan.changed == dict.fromkeys((*MADE["alpha"], MADE["beta"][1]), True)
-
-
 def test_one_missing_place_refuses_the_plan_with_a_hint() -> None:
     message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
     assert message == (
@@ -217,24 +212,6 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     assert not any(again.changed.values())
 
 
-def test_another_file_where_a_module_would_land_is_refused(
-    registered: Registered,
-) -> None:
-    registered["gamma"] = CALLING
-    message = refusal({**IMPORTING, LANDED: b"x = 1\n"}, ["gamma"])
-    assert message.startswith(
-        f"{LANDED}: in the install, cannot place the module (traces): there is another "
-        "file of that name. Nothing was written."
-    )
-
-
-def test_a_file_that_is_absent_is_refused(registered: Registered) -> None:
-    for sources in ({}, {MODELS: SOURCES[MODELS]}):
-        assert refusal(sources, ["alpha"]).startswith(
-            f"{SERVING}: there is no such file. Nothing was written."
-        )
-
-
 @pytest.mark.parametrize("is_changed", [True, False])
 def test_a_field_that_must_be_absent_refuses_the_plan(
     registered: Registered, is_changed: bool
@@ -249,16 +226,6 @@ def test_a_field_that_must_be_absent_refuses_the_plan(
         "`n`: the class has a field of that name: `text: str`."
     )
     assert "Nothing was written." in str(refused.value)
-
-
-@pytest.mark.parametrize("looked_at", [None, b"class Answer:\n    other: str\n"])
-def test_a_field_that_is_absent_as_required_adds_no_outcome(
-    registered: Registered, looked_at: bytes | None
-) -> None:
-    registered["gamma"] = (RefuseField("srt/other.py", "Answer", ("text",)), SERVE)
-    plan = make_plan(SOURCES, Selection(("gamma",), VERSION), lambda path: looked_at)
-    assert list(plan.files) == [SERVING]
-    assert [edit.file for edit in plan.changed] == [SERVING]
 
 
 def test_planning_restores_garbage_collection() -> None:

@@ -8,8 +8,6 @@ import json
 import re
 import shutil
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -21,24 +19,18 @@ from agentcore_patches.command import cli
 from agentcore_patches.edits import (
     AddField,
     Edit,
-    Import,
-    Insert,
     Land,
-    RefuseField,
     Replace,
 )
 from agentcore_patches.errors import PatchError, UsageError
 from agentcore_patches.landing.http import defaults
 from agentcore_patches.listing import EditList
 from agentcore_patches.patches import registry, releases
-from agentcore_patches.patches.hooks import Hook, Patch, absent
 from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     FACTS_MODULE,
     LANDED,
-    PROTOCOL,
-    SERVING_CHAT,
 )
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from tests.helpers.documents import mismatches
@@ -92,12 +84,6 @@ def test_a_patch_is_well_written_for_every_release(name: str) -> None:
                 edit.check()
 
 
-def test_hook_names_are_unique() -> None:
-    hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
-    names = Counter(hook.name for hook in hooks)
-    assert [name for name, count in names.items() if count > 1] == []
-
-
 def test_all_code_that_lands_is_plain_text_and_parses() -> None:
     for edit in all_edits():
         code = edit.text if isinstance(edit, Land) else edit.new_code
@@ -105,13 +91,6 @@ def test_all_code_that_lands_is_plain_text_and_parses() -> None:
         ast.parse(code)
         assert edit.comment.isascii()
         assert [line for line in code.splitlines() if len(line) > 88] == [], edit.file
-
-
-@each_release
-def test_every_edit_of_a_release_has_a_unique_description(version: str) -> None:
-    edits = all_edits(version)
-    described = {(edit.file, edit.where, edit.describe()) for edit in edits}
-    assert len(described) == len(edits)
 
 
 @each_release
@@ -161,19 +140,6 @@ def test_request_flags_are_boolean_fields_that_the_patches_add_or_change() -> No
     assert {f"{flag}: Optional[bool] = None" for flag in defaults.FLAGS} <= declared
 
 
-def test_only_the_list_of_releases_spells_the_oldest_release() -> None:
-    package = Path(registry.__file__).parents[1]
-    oldest = json.dumps(SUPPORTED_VERSIONS[0])
-    spelled = Counter(
-        path.relative_to(package).as_posix()
-        for path in package.rglob("*.py")
-        for line in path.read_text("utf-8").splitlines()
-        if oldest in line
-    )
-    # The second is written from the first.
-    assert spelled == {"patches/releases.py": 1, "landing/release.py": 1}
-
-
 def test_dropping_a_release_names_what_becomes_unused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -199,47 +165,6 @@ def test_response_fields_are_fields_that_the_patches_add() -> None:
         for field in edit.fields
     }
     assert set() < registry.response_fields() <= added
-
-
-FIELD = AddField(PROTOCOL, "A", "b: int = 0")
-HOOK = Insert(SERVING_CHAT, "f", "agentcore.http.prompts.check(x)", before="return x")
-SMALL = Patch(
-    "what it gives",
-    (
-        Hook("a/field", "why", absent("no such class"), {"0.5.10": FIELD}),
-        Hook("a/hook", "why", absent("it is there"), {"0.5.9": HOOK}),
-        Hook("a/refuse", "why", RefuseField(PROTOCOL, "A", ("c",))),
-    ),
-    (),
-)
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Make a small patch the core; return its name."""
-    monkeypatch.setattr(registry, "_patch", lambda name: SMALL)
-    registry.edits.cache_clear()
-    yield registry.CORE
-    registry.edits.cache_clear()
-
-
-def test_landing_modules_come_first_then_imports_of_their_callers(
-    small: str,
-) -> None:
-    edits = registry.edits(small, "0.5.10")
-    landed, [imported, field, hook, refused] = edits[:-4], edits[-4:]
-    assert all(isinstance(edit, Land) for edit in landed)
-    assert tuple(edit.file for edit in landed) == registry.landed(small)
-    assert isinstance(imported, Import)
-    assert imported.file == SERVING_CHAT
-    assert imported.text.startswith("from sglang.srt import agentcore  # ")
-    names = [edit.name for edit in (field, hook, refused)]
-    assert names == ["a/field", "a/hook", "a/refuse"]
-    # In writing order, without files that are only checked.
-    extras = {name.replace("-", "_") for name in registry.extras()}
-    files = [path for path in LANDED if extras.isdisjoint(path.split("/"))]
-    assert registry.files([small], "0.5.10") == (*files, PROTOCOL, SERVING_CHAT)
-    assert registry.files([small], "0.5.9") == (*files, SERVING_CHAT)
 
 
 def test_every_release_gets_the_same_modules_except_the_facts() -> None:
@@ -301,16 +226,6 @@ def test_a_module_that_cannot_be_imported_is_reported(
 
 
 # `list --edits`
-
-
-def test_every_form_of_every_hook_is_listed_once() -> None:
-    listed = listing.listed_edits().edits
-    hooks = {hook for name in registry.names() for hook in registry.hooks(name)}
-    assert len(listed) == sum(len(list(hook.ranges())) for hook in hooks)
-    for edit in listed:
-        assert edit.name and edit.why and edit.change and edit.patch
-        assert bool(edit.file) == bool(edit.scope)
-        assert "$" not in edit.file + edit.scope
 
 
 def test_a_release_has_one_form_of_each_hook() -> None:

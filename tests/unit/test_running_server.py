@@ -36,7 +36,6 @@ def test_a_patched_server_is_reported_with_its_version() -> None:
 
 
 STOCK = {"version": "0.5.9", "mem_fraction_static": 0.8}
-PATCHED = {"agentcore_patches": {"version": "0.2.0", "patches": ["core"]}}
 OLD = {"agentcore_patches": {"version": "0.2.0", "patches": ["token-ids"]}}
 VLLM = {"vllm_config": "dtype=torch.float32"}
 
@@ -196,22 +195,6 @@ def test_a_strict_server_is_asked_without_further_fields(
     document = json.loads(capsys.readouterr().out)
     assert code == (6 if refuses == "everything" else 1)
     assert bool(document["error"]) is (refuses == "everything")
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_check_of_an_extra_that_a_running_server_lacks_is_skipped(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, strict: bool
-) -> None:
-    options = ["--json", "--check", "vllm-api"]
-    url = serve(httpserver, PATCHED, answer(), routes=False)
-    code = main(["verify", "--base-url", url, *options, *["--strict"] * strict])
-
-    document = json.loads(capsys.readouterr().out)
-    [check] = document["checks"]
-    assert check["outcome"] == "skipped"
-    assert check["message"] == "The extra vllm-api is not installed."
-    assert (code, document["patches"]) == (1, ["core"])
-    assert document["versions"]["patched_by"] == "0.2.0"
 
 
 @pytest.mark.parametrize(

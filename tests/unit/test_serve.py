@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from pathlib import Path
 
 import pytest
@@ -34,18 +33,6 @@ def test_bad_options_are_refused(
     assert main(["serve", *target, *args]) == code
     shown = capsys.readouterr()
     assert shown.out == "" and says in shown.err
-
-
-def test_a_port_in_use_is_an_error_with_a_hint(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        args = ("--sglang-dir", str(build(tmp_path)), "--port", port)
-        assert main(["serve", "--model", "scripted", *args]) == 6
-    assert capsys.readouterr().err.startswith(
-        f"error: Port {port} is in use.\nhint: Choose another --port; 0 takes a free one."
-    )
 
 
 @pytest.mark.parametrize("key", [None, "KEY"])

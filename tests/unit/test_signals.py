@@ -30,12 +30,6 @@ def send(number: int) -> None:
 
 
 @SIGNALS
-def test_a_signal_raises(number: int, error: type[BaseException]) -> None:
-    with pytest.raises(error), signals_as_exceptions():
-        send(number)
-
-
-@SIGNALS
 def test_a_signal_swallowed_by_a_weakref_callback_raises_after_it(
     number: int, error: type[BaseException]
 ) -> None:

@@ -1,21 +1,16 @@
-"""Streams as forks may write them, errors while fields are added, ends of messages."""
+"""Streams as forks may write them, and streams of messages that end with an error."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentcore_patches.landing import release
-from agentcore_patches.landing.http import messages, responses, streams, traces
+from agentcore_patches.landing.http import messages, metrics, responses, streams, traces
 from tests.helpers.events import collected, data_of, event
 from tests.unit.small_server import DONE, chat_endpoint, choice_of, line_of
 
@@ -140,76 +135,24 @@ def test_lines_without_a_json_object_pass_unchanged(
     assert raw_of(found) == raw + raw_of(rewritten(name, *events)) + raw
 
 
-@each_endpoint
-@given(data=st.data())
-def test_no_byte_is_lost_wherever_events_are_split(name: str, data: Any) -> None:
-    """Half an event passes unchanged; its tokens go on the next, or cause an error."""
-    text = "".join(EVENTS[name]).encode()
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
-    ends = [0, *cuts, len(text)]
-    strings = [text[start:end] for start, end in itertools.pairwise(ends)]
-    found = joined(rewritten(name, *strings))
-    events = said(found)
-    if "error" in found:
-        assert "had a place for them" in found
-    for start, sent in said(text.decode()):
-        kept = [one for before, one in events if before == start]
-        assert any(holds(one, sent) for one in kept), sent
-
-
-def holds(found: Any, sent: Any) -> bool:
-    """True if an event has all sent fields that are not None."""
-    if isinstance(sent, dict):
-        return isinstance(found, dict) and all(
-            holds(found.get(key), value) for key, value in sent.items()
-        )
-    if isinstance(sent, list):
-        return isinstance(found, list) and all(map(holds, found, sent))
-    return sent is None or bool(found == sent)
-
-
-@pytest.fixture(params=[AttributeError, ValueError])
-def planted(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> type[Exception]:
-    """An error in the code that adds fields to the stream."""
-    kind: type[Exception] = request.param
-
-    def fail(*args: Any) -> Any:
-        raise kind("planted")
-
-    monkeypatch.setattr(traces.Trace, "_write_pending", fail)
-    monkeypatch.setattr(streams.Event, "text", fail)
-    return kind
-
-
-@pytest.mark.parametrize(
-    ("name", "last"),
-    [
-        ("chat", ("data: {", DONE)),
-        ("message", ('event: error\ndata: {"type":"error"',)),
-    ],
-)
-def test_an_error_while_adding_fields_becomes_an_error_event(
-    name: str,
-    last: tuple[str, ...],
-    planted: type[Exception],
-    caplog: pytest.LogCaptureFixture,
+def test_an_error_while_adding_fields_to_a_message_becomes_an_error_event(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = rewritten(name, *EVENTS[name])
-    error = found[-len(last) :]
-    for one, start in zip(error, last, strict=True):
-        assert one.startswith(start)
-    assert "planted" in error[0]
-    assert planted is ValueError or planted.__name__ in error[0]
-    assert found.count(DONE) == last.count(DONE)
+    def fail(event: streams.Event) -> str:
+        raise AttributeError("planted")
+
+    counted: list[str] = []
+    monkeypatch.setattr(metrics, "count", counted.append)
+    monkeypatch.setattr(streams.Event, "text", fail)
+    last = rewritten("message", *MESSAGE)[-1]
+    assert last.startswith('event: error\ndata: {"type":"error"')
+    assert "AttributeError: planted" in last
+    assert counted == [metrics.STREAM_ERRORS]
     [record] = caplog.records
-    assert record.levelno == logging.ERROR
-    assert record.exc_info is not None
-    assert record.exc_info[0] is planted
+    assert record.exc_info is not None and record.exc_info[0] is AttributeError
 
 
-@pytest.mark.parametrize("error", [AttributeError, ValueError, asyncio.CancelledError])
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
 def test_an_error_of_sglang_passes_unchanged(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,14 +166,6 @@ def test_an_error_of_sglang_passes_unchanged(
 
     asyncio.run(read())
     assert not caplog.records
-
-
-def test_sglang_answers_an_error_before_the_first_line_if_it_can(
-    planted: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(release, "FIRST_LINE_BEFORE_STATUS", True)
-    with pytest.raises(planted, match="planted"):
-        rewritten("chat", *CHAT)
 
 
 @pytest.mark.parametrize(

@@ -68,17 +68,6 @@ def test_logprobs_are_written_like_sglangs_models(
     assert write(meta_info, bytes_of) == expected
 
 
-def test_a_token_without_text_is_named_by_its_id() -> None:
-    meta_info = {
-        "output_token_logprobs": [(-0.5, 1, None)],
-        "output_top_logprobs": [[(-0.5, 1, None), (-1e-7, 6, None)]],
-    }
-    [entry] = json.loads(write(meta_info, BYTES))["content"]
-    assert (entry["token"], entry["bytes"]) == ("token_id:1", [240])
-    top = [(other["token"], other["bytes"]) for other in entry["top_logprobs"]]
-    assert top == [("token_id:1", [240]), ("token_id:6", list(b"token_id:6"))]
-
-
 @given(st.lists(st.floats(), min_size=1))
 def test_numbers_are_written_like_pydantic(values: list[float]) -> None:
     written = f"[{','.join(answers.dump_numbers(values))}]"

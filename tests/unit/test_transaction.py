@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import py_compile
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -95,17 +93,6 @@ def test_the_state_folder_is_readable_under_any_umask(install: Install) -> None:
 
 def folder(install: Install) -> Path:
     return install.package / "srt/agentcore"
-
-
-def test_earlier_bytecode_of_a_created_file_is_not_restored(install: Install) -> None:
-    before = photograph(install)
-    commit(install, TRACES)
-    py_compile.compile(str(install.package / TRACES))
-    (install.package / TRACES).unlink()
-    shutil.rmtree(install.package / FOLDER)
-    commit(install, TRACES)
-    revert(install)
-    assert photograph(install) == before
 
 
 def test_a_folder_with_a_file_of_another_program_stays(install: Install) -> None:

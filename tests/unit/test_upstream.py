@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.upstream import compare
@@ -63,17 +61,3 @@ def test_a_difference_is_accepted_if_test_and_failure_are_listed(
     assert compare.describe(listed).startswith("accepted: ")
     assert differs(f"unit.test_a.{accepted.test}", "-").reason is None
     assert differs(f"unit.test_a.{accepted.test}_more", accepted.says).reason is None
-
-
-def test_unit_tests_are_found_in_every_layout(tmp_path: Path) -> None:
-    found = [
-        "registered/openai_server/basic/test_serving_chat.py",
-        "registered/unit/entrypoints/openai/test_protocol.py",
-        "registered/unit/managers/test_io_struct.py",
-    ]
-    starts_servers = "registered/openai_server/basic/test_openai_server.py"
-    helper = "registered/unit/entrypoints/openai/utils.py"
-    for name in (*found, starts_servers, helper):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    assert compare.find_tests(tmp_path) == [tmp_path / name for name in found]

@@ -590,19 +590,3 @@ def test_a_sleep_that_would_lose_data_is_refused(
     with nullcontext() if word is None else pytest.raises(BadRequest, match=word):
         asyncio.run(server.control.sleep(call(**fields)))
     assert len(server.done) == (2 if word is None else 0)
-
-
-def test_an_abort_of_all_is_not_repeated_for_each_request() -> None:
-    async def abort() -> None:
-        engine = Engine()
-        for number in range(10):
-            engine.send(engine.run(f"{number}"), f"{number}", engine_rid="sent")
-        late = engine.run("late")
-        assert engine.aborts.start(None) == 11
-        engine.send(late, "late", engine_rid="sent")
-        await until(lambda: engine.aborted)
-        assert engine.aborted == ["late"]
-        await until(lambda: len(engine.aborted) > 1)
-        assert sorted(engine.aborted) == sorted([*engine.running, "late"])
-
-    asyncio.run(abort())
