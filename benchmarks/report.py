@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 from collections.abc import Sequence
-from datetime import date
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -16,12 +12,11 @@ from rich.table import Table
 Row = dict[str, str | float]
 
 
-def options(docstring: str) -> argparse.Namespace:
-    """Parse the options of a benchmark, `quick` and `json`."""
+def is_quick(docstring: str) -> bool:
+    """Parse the option of a benchmark; True if it is there."""
     parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    return parser.parse_args()
+    return bool(parser.parse_args().quick)
 
 
 def compared(what: str, **figures: Sequence[float]) -> Row:
@@ -31,8 +26,8 @@ def compared(what: str, **figures: Sequence[float]) -> Row:
     return {"what": what, **medians, "ratio": second / first}
 
 
-def show(title: str, rows: Sequence[Row], file: Path | None) -> None:
-    """Print a table of the rows and write them, with machine and date, as JSON."""
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Print a table of the rows."""
     table = Table(title=title, title_justify="left")
     for name in rows[0]:
         numeric = not isinstance(rows[0][name], str)
@@ -42,12 +37,3 @@ def show(title: str, rows: Sequence[Row], file: Path | None) -> None:
             *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
         )
     Console().print(table)
-    if file is not None:
-        machine = f"{platform.machine()}, Python {platform.python_version()}"
-        document = {
-            "title": title,
-            "date": date.today().isoformat(),
-            "machine": machine,
-            "rows": list(rows),
-        }
-        file.write_text(json.dumps(document, indent=2) + "\n")
