@@ -135,21 +135,7 @@ FAMILIES: tuple[Family, ...] = (
         spelled=spelling.llama,
     ),
     _DEEPSEEK_V3_1,
-    replace(
-        _DEEPSEEK_V3_1,
-        name="deepseek-v3.1-no-thinking",
-        template="deepseek-v3.1",
-        reasoning=False,
-        template_kwargs={},
-    ),
     _GLM_4_7,
-    replace(
-        _GLM_4_7,
-        name="glm-4.7-no-thinking",
-        template="glm-4.7",
-        reasoning=False,
-        template_kwargs={"enable_thinking": False},
-    ),
     Family(
         name="gpt-oss",
         special_tokens=(
