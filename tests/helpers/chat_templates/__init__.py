@@ -91,27 +91,6 @@ _QWEN3_THINKING = Family(
     reasoning=True,
     spelled=spelling.qwen3,
 )
-_DEEPSEEK_V3_1 = Family(
-    name="deepseek-v3.1",
-    special_tokens=_DEEPSEEK,
-    added_tokens=_DEEPSEEK_ADDED,
-    bos_token=_DEEPSEEK[0],
-    before_text=_DEEPSEEK[:1],
-    stop_tokens=_DEEPSEEK[1:],
-    template_kwargs={"thinking": True},
-    reasoning=True,
-    spelled=spelling.deepseek_v3_1,
-)
-_GLM_4_7 = Family(
-    name="glm-4.7",
-    special_tokens=_GLM,
-    added_tokens=_GLM_ADDED,
-    before_text=("[gMASK]", "<sop>"),
-    stop_tokens=("<|user|>", "<|observation|>"),
-    eos_token="<|endoftext|>",
-    reasoning=True,
-    spelled=spelling.glm_4_7,
-)
 FAMILIES: tuple[Family, ...] = (
     _QWEN3_THINKING,
     replace(
@@ -134,8 +113,27 @@ FAMILIES: tuple[Family, ...] = (
         parallel_calls=False,
         spelled=spelling.llama,
     ),
-    _DEEPSEEK_V3_1,
-    _GLM_4_7,
+    Family(
+        name="deepseek-v3.1",
+        special_tokens=_DEEPSEEK,
+        added_tokens=_DEEPSEEK_ADDED,
+        bos_token=_DEEPSEEK[0],
+        before_text=_DEEPSEEK[:1],
+        stop_tokens=_DEEPSEEK[1:],
+        template_kwargs={"thinking": True},
+        reasoning=True,
+        spelled=spelling.deepseek_v3_1,
+    ),
+    Family(
+        name="glm-4.7",
+        special_tokens=_GLM,
+        added_tokens=_GLM_ADDED,
+        before_text=("[gMASK]", "<sop>"),
+        stop_tokens=("<|user|>", "<|observation|>"),
+        eos_token="<|endoftext|>",
+        reasoning=True,
+        spelled=spelling.glm_4_7,
+    ),
     Family(
         name="gpt-oss",
         special_tokens=(

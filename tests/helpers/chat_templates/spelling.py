@@ -57,9 +57,7 @@ def deepseek_v3_1(message: Message) -> str:
 
 def glm_4_7(message: Message) -> str:
     """The thinking, which the prompt has begun, then text and calls without line ends."""
-    thinking = ""
-    if "reasoning_content" in message:
-        thinking = message["reasoning_content"] + "</think>"
+    thinking = f"{message['reasoning_content']}</think>"
     return thinking + text(message) + "".join(_glm_calls(message))
 
 
