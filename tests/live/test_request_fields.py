@@ -116,7 +116,7 @@ def odd_request(random: Random) -> Odd:
     # Half are of the endpoint that checks least.
     path = random.choice(["/generate"] * len(BODIES) + [*BODIES])
     fields = odd_fields(path)
-    names = random.sample([*fields], random.randint(0, 3))
+    names = random.choices([*fields], k=random.randint(1, 3))
     values = {name: random.choice(fields[name]) for name in names}
     return Odd(path, values, random.random() < 0.5)
 
