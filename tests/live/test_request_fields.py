@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from random import Random
 from typing import Any
 
 import pytest
 import requests
+from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import strategies as st
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.client import Answer
@@ -28,8 +29,7 @@ pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
 )
 
-ROUNDS, AT_ONCE = 16, 9
-"""Numbers of batches of odd requests, and of requests in each."""
+EXAMPLES = 16
 PATIENCE = 5
 """Seconds until a client that waits for an answer goes away."""
 
@@ -112,13 +112,20 @@ def odd_fields(path: str) -> dict[str, list[Any]]:
     }
 
 
-def odd_request(random: Random) -> Odd:
+def odd_requests() -> st.SearchStrategy[list[Odd]]:
+    fields = {path: odd_fields(path) for path in BODIES}
+    assert "required_prefix_token_ids" in fields[CHAT]
+
+    def request(path: str) -> st.SearchStrategy[Odd]:
+        one = st.sampled_from(sorted(fields[path])).flatmap(
+            lambda name: st.tuples(st.just(name), st.sampled_from(fields[path][name]))
+        )
+        some = st.lists(one, max_size=3).map(dict)
+        return st.builds(Odd, st.just(path), some, st.booleans())
+
     # Half are of the endpoint that checks least.
-    path = random.choice(["/generate"] * len(BODIES) + [*BODIES])
-    fields = odd_fields(path)
-    names = random.choices([*fields], k=random.randint(1, 3))
-    values = {name: random.choice(fields[name]) for name in names}
-    return Odd(path, values, random.random() < 0.5)
+    path = st.sampled_from(["/generate"] * len(BODIES) + [*BODIES])
+    return st.lists(path.flatmap(request), min_size=6, max_size=12)
 
 
 def attempt(server: Server, odd: Odd) -> str:
@@ -178,17 +185,27 @@ def quiet(server: Server) -> Answer:
 def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
     server: Server, quiet: Answer, release: str
 ) -> None:
-    assert "required_prefix_token_ids" in odd_fields(CHAT)
-    random = Random(59)
-    for _ in range(ROUNDS):
-        odds = [odd_request(random) for _ in range(AT_ONCE)]
-        with beside_a_stream(server, quiet), ThreadPoolExecutor(AT_ONCE) as pool:
-            print(*pool.map(partial(attempt, server), odds))
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        # A server that is gone does not come back to try less.
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(odd_requests())
+    def try_together(odds: list[Odd]) -> None:
+        with beside_a_stream(server, quiet), ThreadPoolExecutor(len(odds)) as pool:
+            for outcome in pool.map(partial(attempt, server), odds):
+                event(outcome)
         alive = send(server, "/generate", input_ids=[5], sampling_params=SAMPLING)
         assert alive.status_code == 200
         # These keep a note of what they refuse themselves.
         if not is_between(release, "0.5.10", "0.5.13"):
             assert held_requests(server) == []
+
+    try_together()
 
 
 # On releases that do not check them themselves.
