@@ -114,28 +114,9 @@ def written(
     heading = f"SGLang {version}: as {before}"
     if not gone and not new:
         return f"{heading}.\n"
-    parts = []
-    if moved := _moved(gone, new):
-        rows = [f"- {old.place} -> {hunk.place}: {hunk.names}\n" for old, hunk in moved]
-        parts.append(f"Moved:\n{''.join(rows)}")
-    if gone:
-        rows = [f"- {hunk.place}: {hunk.names}\n" for hunk in gone]
-        parts.append(f"Without:\n{''.join(rows)}")
+    without = "".join(f"- {hunk.place}: {hunk.names}\n" for hunk in gone)
+    parts = [f"Without these:\n{without}"] if gone else []
     return "\n".join([f"{heading}, but for these.\n", *parts, *map(str, new)])
-
-
-def _moved(gone: list[Hunk], new: list[Hunk]) -> list[tuple[Hunk, Hunk]]:
-    """Take the hunks that are the same in another place off both lists; return them."""
-    pairs = []
-    for hunk in [*new]:
-        same = [
-            old for old in gone if (old.change, old.lines) == (hunk.change, hunk.lines)
-        ]
-        if same:
-            pairs.append((same[0], hunk))
-            gone.remove(same[0])
-            new.remove(hunk)
-    return pairs
 
 
 def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
