@@ -1,6 +1,6 @@
 """Event-loop CPU of a non-streaming response, from the engine's result to its bytes.
 
-    python benchmarks/answers.py [--quick]
+    python benchmarks/answers.py [--quick] [--json FILE]
 
 SGLang's own FastAPI application is called like from an ASGI server, with a stand-in
 engine. Patched and unpatched processes alternate. Ratios compare the medians over the

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
+import platform
 import statistics
 from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -12,11 +16,12 @@ from rich.table import Table
 Row = dict[str, str | float]
 
 
-def is_quick(docstring: str) -> bool:
-    """Parse the option of a benchmark; True if it is there."""
+def options(docstring: str) -> argparse.Namespace:
+    """Parse the options of a benchmark, `quick` and `json`."""
     parser = argparse.ArgumentParser(description=docstring.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    return bool(parser.parse_args().quick)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    return parser.parse_args()
 
 
 def compared(what: str, **figures: Sequence[float]) -> Row:
@@ -26,8 +31,8 @@ def compared(what: str, **figures: Sequence[float]) -> Row:
     return {"what": what, **medians, "ratio": second / first}
 
 
-def show(title: str, rows: Sequence[Row]) -> None:
-    """Print a table of the rows."""
+def show(title: str, rows: Sequence[Row], file: Path | None) -> None:
+    """Print a table of the rows and write them, with machine and date, as JSON."""
     table = Table(title=title, title_justify="left")
     for name in rows[0]:
         numeric = not isinstance(rows[0][name], str)
@@ -37,3 +42,12 @@ def show(title: str, rows: Sequence[Row]) -> None:
             *(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
         )
     Console().print(table)
+    if file is not None:
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        document = {
+            "title": title,
+            "date": date.today().isoformat(),
+            "machine": machine,
+            "rows": list(rows),
+        }
+        file.write_text(json.dumps(document, indent=2) + "\n")

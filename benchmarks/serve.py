@@ -1,6 +1,6 @@
 """Throughput and inter-token time of real servers on the CPU, patched and unpatched.
 
-    python benchmarks/serve.py [--quick]
+    python benchmarks/serve.py [--quick] [--json FILE]
 
 Both servers run side by side with the scripted model. The loads go to one and the other
 in turns, and the waiting server sleeps. Per turn: 16 concurrent streams, with and
@@ -125,7 +125,7 @@ async def turn(url: str) -> dict[str, float]:
 
 
 def main() -> None:
-    is_quick = report.is_quick(__doc__)
+    options = report.options(__doc__)
 
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     with ExitStack() as stack:
@@ -133,7 +133,7 @@ def main() -> None:
             (tree.name, stack.enter_context(server(tree, *ARGUMENTS)))
             for tree in stack.enter_context(copies())
         ]
-        loads = [(turn, 6 if is_quick else 40), (crowd, 2 if is_quick else 8)]
+        loads = [(turn, 6 if options.quick else 40), (crowd, 2 if options.quick else 8)]
         for i, load in [(i, load) for load, turns in loads for i in range(1 + turns)]:
             for name, running in pair if i % 2 else reversed(pair):
                 url = f"{running.base_url}/v1/chat/completions"
@@ -149,7 +149,7 @@ def main() -> None:
         if what.endswith("ms"):
             row["ratio"] = 1 / float(row["ratio"])
         rows.append(row)
-    report.show(f"A server under {STREAMS} streams", rows)
+    report.show(f"A server under {STREAMS} streams", rows, options.json)
 
 
 if __name__ == "__main__":

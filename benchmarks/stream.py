@@ -1,6 +1,6 @@
 """CPU time per chunk of the streaming chat generator, patched against unpatched.
 
-    python benchmarks/stream.py [--quick]
+    python benchmarks/stream.py [--quick] [--json FILE]
 
 Both run SGLang's own `OpenAIServingChat` with a stand-in engine that delivers one token
 at a time, in alternating processes. The stand-in costs both alike, and more with each

@@ -67,8 +67,8 @@ def compare(
     if sys.argv[1:] == ["--child"]:
         print(json.dumps(measure()))
         return
-    is_quick = report.is_quick(docstring)
-    count = quick if is_quick else full
+    options = report.options(docstring)
+    count = quick if options.quick else full
     with copies() as trees:
         found = [[measured(script, tree) for tree in trees] for _ in range(count)]
     rows = [
@@ -79,7 +79,7 @@ def compare(
         )
         for name in found[0][0]
     ]
-    report.show(title, rows)
+    report.show(title, rows, options.json)
 
 
 def server(tree: Path, *args: str) -> Server:

@@ -1,6 +1,6 @@
 """Measure what a prefix costs when a prompt is made.
 
-    python benchmarks/turns.py
+    python benchmarks/turns.py [--json FILE]
 
 In SGLang's own chat class, the time to make a prompt: without a prefix against SGLang's
 own method, and with a memory of few and of many conversations. Needs SGLang in this
@@ -86,9 +86,10 @@ def main() -> None:
         print(json.dumps(costs()))
         return
 
+    options = report.options(__doc__)
     with copies() as (_, patched):
         rows = measured(__file__, patched)
-    report.show("To make a prompt of 41 messages", rows)
+    report.show("To make a prompt of 41 messages", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """CPU time that weight versions cost the scheduler, per step and per update.
 
-    python benchmarks/versions.py [--quick]
+    python benchmarks/versions.py [--quick] [--json FILE]
 
 A step is a batch of streams that have lived through some updates; the column of the
 output is pickled as SGLang does. An update hands tensors to a model that copies them,
@@ -96,8 +96,8 @@ def load(known: bool | None, rounds: int) -> float:
 
 
 if __name__ == "__main__":
-    is_quick = report.is_quick(__doc__)
-    rounds = 50 if is_quick else 500
+    options = report.options(__doc__)
+    rounds = 50 if options.quick else 500
     rows: list[report.Row] = [
         {"what": f"a step, versions so far: {versions}", "ms": step(versions, rounds)}
         for versions in (1, 20, 60)
@@ -107,4 +107,4 @@ if __name__ == "__main__":
         for what, known in (("stock", None), ("known", True), ("watched", False))
     ]
     title = f"Weight versions of {STREAMS} streams, and updates"
-    report.show(title, rows)
+    report.show(title, rows, options.json)

@@ -1,0 +1,85 @@
+"""Wall time of the command, whole process, against `import sglang`.
+
+    python benchmarks/install.py [--quick] [--json FILE]
+
+Measured twice: with the installer's bytecode (uv: none, pip: all), and with bytecode of
+all modules. The commands run in turns, so that a busy machine slows them alike; the
+first turn does not count. Ratios compare the medians. Needs SGLang in this interpreter;
+its install is copied, never changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import report
+from trees import copies
+
+
+def timed(env: Mapping[str, str], *command: str) -> float:
+    """Run a command of this interpreter; return the seconds it takes."""
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, **env},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return time.perf_counter() - began
+
+
+def measured(
+    vanilla: Path, patched: Path, turns: int, bytecode: str
+) -> list[report.Row]:
+    """One row for each command; `bytecode` is "as installed" or "all"."""
+    fresh = vanilla.with_name("fresh")
+    env = {"PYTHONPATH": str(vanilla), "PYTHONDONTWRITEBYTECODE": "1"}
+    if bytecode == "all":
+        env["PYTHONDONTWRITEBYTECODE"] = ""
+        env["PYTHONPYCACHEPREFIX"] = str(vanilla.with_name("bytecode"))
+    command = ("-m", "agentcore_patches")
+    target = ("--sglang-dir", str(patched / "sglang"))
+    times: dict[str, list[float]] = {}
+    for _ in range(turns):
+        shutil.copytree(vanilla, fresh)
+        for name, line in (
+            ("import sglang", ("-c", "import sglang")),
+            ("python -c pass", ("-c", "pass")),
+            ("apply", (*command, "apply", "--sglang-dir", str(fresh / "sglang"))),
+            ("apply, nothing to do", (*command, "apply", *target)),
+            ("status", (*command, "status", *target)),
+        ):
+            times.setdefault(name, []).append(timed(env, *line) * 1e3)
+        shutil.rmtree(fresh)
+    return [
+        report.compared(
+            f"{name}, bytecode {bytecode}, ms",
+            import_sglang=times["import sglang"][1:],
+            command=found[1:],
+        )
+        for name, found in times.items()
+    ]
+
+
+def main() -> None:
+    options = report.options(__doc__)
+
+    with copies() as (vanilla, patched):
+        turns = 5 if options.quick else 15
+        rows = [
+            row
+            for bytecode in ("as installed", "all")
+            for row in measured(vanilla, patched, turns, bytecode)
+        ]
+    report.show("The command against `import sglang`", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
