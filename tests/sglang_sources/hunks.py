@@ -1,15 +1,10 @@
-"""The changes of a release as hunks, located by definition instead of line number.
-
-A written hunk has its place, the removed lines, the names of the hooks, and those added
-lines that differ from the hooks' own code, as where a capture stands for SGLang's code.
-"""
+"""The changes of a release as hunks, located by definition instead of line number."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -27,7 +22,7 @@ class Hunk:
         path: the file.
         scope: the definition that it changes or decorates.
         change: the removed and added lines, as in a diff.
-        lines: the same with the lines around, and without the hooks' own code.
+        lines: the same, with the lines around.
     """
 
     path: str
@@ -36,40 +31,20 @@ class Hunk:
     lines: str = field(compare=False)
 
     def __str__(self) -> str:
-        return f"@@ {self.place}\n{self.lines}"
-
-    @property
-    def place(self) -> str:
-        return f"{self.path} {self.scope}".rstrip()
-
-    @property
-    def names(self) -> str:
-        """The hooks that make the change; the added lines if it names none."""
-        named = re.findall("# agentcore-patch: (.+)", self.change)
-        added = re.findall(r"^\+\s*(.+)", self.change, re.MULTILINE)
-        return ", ".join(named or added)
+        return f"@@ {self.path} {self.scope}\n{self.lines}"
 
 
-def hunks(
-    before: Mapping[str, bytes],
-    after: Mapping[str, bytes],
-    code: Collection[str] = (),
-) -> list[Hunk]:
-    """Return the changes between texts, by path, without the landing modules.
-
-    `code` has the lines of the hooks' own code, without margins.
-    """
+def hunks(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> list[Hunk]:
+    """Return the changes between texts, by path, without the landing modules."""
     return [
         hunk
         for path, text in sorted(after.items())
         if path not in LANDED
-        for hunk in _hunks(path, before[path], text, code)
+        for hunk in _hunks(path, before[path], text)
     ]
 
 
-def _hunks(
-    path: str, before: bytes, after: bytes, code: Collection[str]
-) -> Iterator[Hunk]:
+def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
     old, new = before.decode().split("\n"), after.decode().split("\n")
     scopes = list(_scopes(tree(after)))
     matcher = SequenceMatcher(None, old, new, autojunk=False)
@@ -88,8 +63,7 @@ def _hunks(
             lines += [f"+{line}" for line in new[new_start:new_end]]
         change = "\n".join(line for line in lines if not line.startswith(" "))
         scope = around[-1] if around else ""
-        shown = [one for one in lines if one[0] != "+" or one[1:].strip() not in code]
-        yield Hunk(path, scope, change, "\n".join([*shown, ""]))
+        yield Hunk(path, scope, change, "\n".join([*lines, ""]))
 
 
 def _scopes(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]:
@@ -114,9 +88,8 @@ def written(
     heading = f"SGLang {version}: as {before}"
     if not gone and not new:
         return f"{heading}.\n"
-    without = "".join(f"- {hunk.place}: {hunk.names}\n" for hunk in gone)
-    parts = [f"Without these:\n{without}"] if gone else []
-    return "\n".join([f"{heading}, but for these.\n", *parts, *map(str, new)])
+    without = [f"Without:\n{_summary(hunk)}" for hunk in gone]
+    return "\n".join([f"{heading}, but for these.\n", *without, *map(str, new)])
 
 
 def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
@@ -128,3 +101,10 @@ def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
             beyond.append(hunk)
         left[hunk] -= 1
     return beyond
+
+
+def _summary(hunk: Hunk) -> str:
+    """Return one line on a hunk that an earlier release shows in full."""
+    names = [line for line in hunk.lines.split("\n") if "# agentcore-patch: " in line]
+    said = names or [line for line in hunk.lines.split("\n") if line.startswith("+")]
+    return f"@@ {hunk.path} {hunk.scope}\n{said[0] if said else ''}\n"
