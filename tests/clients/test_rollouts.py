@@ -9,17 +9,15 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
-from agentcore_verify.checks import images
 from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.clients.conftest import RunScript
-from tests.helpers import tagged_model, tiny_vision_model
+from tests.helpers import tagged_model
 from tests.helpers.asking import LOGPROB_NOISE
 from tests.helpers.endpoints import Json, post, prompt_of
 from tests.helpers.servers import Launch, Trees
@@ -75,13 +73,11 @@ END_ID = 2
 """The token that ends an answer of the scripted model."""
 
 
-def generated(
-    server: Server, prompt: Sequence[int], tokens: int = 400, **more: Any
-) -> Json:
+def generated(server: Server, prompt: Sequence[int]) -> Json:
     """Return the answer of `/generate` to a prompt, and its tokens' logprobs."""
-    params = {"temperature": 0, "max_new_tokens": tokens, "stop_token_ids": [END_ID]}
+    params = {"temperature": 0, "max_new_tokens": 400, "stop_token_ids": [END_ID]}
     asked = {"input_ids": [*prompt], "sampling_params": params, "return_logprob": True}
-    answer = post(server, "/generate", **asked, **more)
+    answer = post(server, "/generate", **asked)
     rows = answer["meta_info"]["output_token_logprobs"]
     logprobs = [row[0] for row in rows][: len(answer["output_ids"])]
     return {"ids": answer["output_ids"], "logprobs": logprobs}
@@ -113,7 +109,6 @@ def test_verifiers_and_renderers(
     task = {
         "base_url": serving_tagged.base_url,
         "model": Subject(serving_tagged.base_url).served_model(),
-        "renderer": "qwen3",
         "tokenizer": str(tagged),
         "questions": QUESTIONS,
         "max_tokens": 200,
@@ -138,15 +133,10 @@ def test_verifiers_and_renderers(
     assert_like_generate(serving_tagged, trace, len(ANSWERS))
 
 
-def assert_like_generate(
-    server: Server, trace: Json, answers: int, tokens: int = 400, image: int = -1
-) -> None:
+def assert_like_generate(server: Server, trace: Json, answers: int) -> None:
     """Check that a rollout has the tokens that `/generate` samples for its prompts.
 
-    Args:
-        answers: number of requests to the model.
-        tokens: the most tokens of an answer.
-        image: the token that starts an image.
+    `answers` is the number of requests to the model.
     """
     asked = 0
     for branch in trace["branches"]:
@@ -154,57 +144,13 @@ def assert_like_generate(
         starts = [i for i, (a, b) in enumerate(pairwise(mask), 1) if b and not a]
         for start in starts:
             end = mask.index(False, start) if False in mask[start:] else len(mask)
-            prompt = ids[:start]
-            more = {"image_data": [images.IMAGE] * prompt.count(image) or None}
-            expected = generated(server, prompt, tokens, **more)
+            expected = generated(server, ids[:start])
             assert ids[start:end] == expected["ids"]
             assert branch["logprobs"][start:end] == pytest.approx(
                 expected["logprobs"], abs=LOGPROB_NOISE
             )
             asked += 1
     assert asked == answers
-
-
-@pytest.fixture(scope="module")
-def seeing(
-    trees: Trees,
-    launch: Launch,
-    sglang_python: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Server]:
-    """A server of a model that sees images; it answers at random."""
-    folder = tmp_path_factory.mktemp("seeing")
-    tokenizer = tagged_model.write_tokenizer(folder / "tokenizer")
-    model = tiny_vision_model.run(sglang_python, tokenizer, folder / "model")
-    args, env = tiny_vision_model.ARGUMENTS, tiny_vision_model.ENVIRONMENT
-    with launch(trees.patched, *args, env=env, model=model) as running:
-        yield running
-
-
-@pytest.mark.slow_client
-def test_verifiers_and_renderers_with_images(
-    run_script: RunScript, seeing: Server
-) -> None:
-    image = {"type": "image_url", "image_url": {"url": images.IMAGE}}
-    questions = [
-        [{"role": "user", "content": [{"type": "text", "text": text}, image]}]
-        for text in ("What is this?", "And this?")
-    ]
-    task = {
-        "base_url": seeing.base_url,
-        "model": Subject(seeing.base_url).served_model(),
-        "renderer": "qwen3-vl",
-        "tokenizer": str(seeing.options.model),
-        "questions": questions,
-        "max_tokens": 12,
-    }
-    trace = run_script(VERIFIERS, "verifiers_rollout", task)
-    assert trace["errors"] == []
-    asked = {"prompt": "<|vision_start|>", "add_special_tokens": False}
-    [start] = post(seeing, "/tokenize", **asked)["tokens"]
-    assert_like_generate(seeing, trace, 2, tokens=12, image=start)
-    ids = trace["branches"][-1]["token_ids"]
-    assert ids.count(start) == 2
 
 
 LINES = (line("emoji"), line("cjk"))

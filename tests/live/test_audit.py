@@ -12,17 +12,16 @@ import pytest
 
 from agentcore_patches.command.cli import main
 from agentcore_verify.audit.readers import turns_of
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.built_records import write
+from tests.helpers.conversing import TOOLS_OF
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     MESSAGES,
-    MESSAGES_TOOLS,
     RESPONSES,
-    RESPONSES_TOOLS,
     Json,
     answers,
     is_traced,
@@ -34,13 +33,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 SHORT = ("plain", "emoji", "two_tools", "reasoning_then_tool", "cjk")
-TOOLS_OF = {MESSAGES: MESSAGES_TOOLS, RESPONSES: RESPONSES_TOOLS}
-
-
-def endpoints(release: str) -> list[str]:
-    """Return the endpoints of a release whose responses can have token IDs."""
-    paths = [CHAT, COMPLETIONS, MESSAGES, RESPONSES]
-    return [path for path in paths if is_traced(path, release)]
+PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
 
 
 def request_to(path: str, name: str, **more: Any) -> Json:
@@ -56,7 +49,7 @@ def request_to(path: str, name: str, **more: Any) -> Json:
     if path == CHAT:
         body |= {"logprobs": True}
     if "tool" in name and path != COMPLETIONS:
-        body["tools"] = TOOLS_OF.get(path, list(TOOLS))
+        body["tools"] = TOOLS_OF[path]
     return body | more
 
 
@@ -109,7 +102,8 @@ def test_answers_of_a_patched_server_are_clean(
 ) -> None:
     lines, later = [], []
     prompts = {name: prompt_of(server, name) for name in SHORT}
-    for path, streaming in itertools.product(endpoints(release), (False, True)):
+    traced = [path for path in PATHS if is_traced(path, release)]
+    for path, streaming in itertools.product(traced, (False, True)):
         for name in SHORT:
             body = request_to(path, name, return_token_ids=True)
             if path == COMPLETIONS:

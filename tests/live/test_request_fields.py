@@ -1,14 +1,9 @@
-"""Odd values in fields that the patches add, in prompts and in token IDs, beside a stream.
-
-AGENTCORE_FUZZ_SECONDS=600 tries other values each time, for so long.
-"""
+"""Odd values in fields that the patches add, in prompts and in token IDs, beside a stream."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,7 +29,6 @@ pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
 )
 
-SECONDS = float(os.environ.get("AGENTCORE_FUZZ_SECONDS", "0"))
 EXAMPLES = 16
 PATIENCE = 5
 """Seconds until a client that waits for an answer goes away."""
@@ -193,7 +187,7 @@ def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
 ) -> None:
     @settings(
         max_examples=EXAMPLES,
-        derandomize=not SECONDS,
+        derandomize=True,
         database=None,
         deadline=None,
         # A server that is gone does not come back to try less.
@@ -211,10 +205,7 @@ def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
         if not is_between(release, "0.5.10", "0.5.13"):
             assert held_requests(server) == []
 
-    deadline = time.monotonic() + SECONDS
     try_together()
-    while time.monotonic() < deadline:
-        try_together()
 
 
 # On releases that do not check them themselves.

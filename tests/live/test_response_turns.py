@@ -24,7 +24,6 @@ from tests.helpers.conversing import (
     take_turn,
 )
 from tests.helpers.endpoints import (
-    CHAT,
     RESPONSES,
     RESPONSES_TOOLS,
     Json,
@@ -177,14 +176,6 @@ def test_a_background_response_is_not_remembered(storing: Server) -> None:
     assert "prefix" not in (stored["metadata"] or {})
     items = [USER, *bare_items(stored["output"]), USER]
     assert respond(storing, items, **more).prefix in NOT_REMEMBERED
-
-
-def test_chat_continues_a_response(remembering: Server) -> None:
-    first = respond(remembering, [USER], system="both", bare=True)
-    history = [USER, *first.then("plain")]
-    turn = take_turn(remembering, CHAT, history, system="both")
-    if turn.prefix is not None and turn.prefix["source"] != "template":
-        assert turn.prompt[: turn.prefix["kept"]] == first.ids
 
 
 @pytest.mark.usefixtures("slow_engine")

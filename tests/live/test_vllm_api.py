@@ -49,7 +49,6 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     # Name: line of the script, vLLM's parameters, SGLang's.
     "plain": ("plain", {}, {}),
     "emoji": ("emoji", {}, {}),
-    "CJK": ("cjk", {}, {}),
     "by length": ("long", {"max_tokens": 30}, {"max_new_tokens": 30}),
     # Long enough to be written in a thread.
     "a long answer": (
@@ -57,17 +56,10 @@ CASES: dict[str, tuple[str, Json, Json]] = {
         {"max_tokens": 1100, "ignore_eos": True},
         {"max_new_tokens": 1100, "ignore_eos": True},
     ),
-    "top_k off": ("plain", {"top_k": 0}, {"top_k": -1}),
-    "stop string": ("long", {"stop": [STOP_WORD]}, {"stop": [STOP_WORD]}),
     "stop string, kept": (
         "long",
         {"stop": [STOP_WORD], "include_stop_str_in_output": True},
         {"stop": [STOP_WORD], "no_stop_trim": True},
-    ),
-    "penalties": (
-        "long",
-        {"max_tokens": 40, "repetition_penalty": 1.2, "min_tokens": 20},
-        {"max_new_tokens": 40, "repetition_penalty": 1.2, "min_new_tokens": 20},
     ),
     "two stop strings": (
         "long",
@@ -76,7 +68,6 @@ CASES: dict[str, tuple[str, Json, Json]] = {
     ),
     "a stop ID": ("long", {"stop_token_ids": [14]}, {"stop_token_ids": [14]}),
     "two samples": ("emoji", {"n": 2}, {"n": 2}),
-    "a bias": ("plain", {"logit_bias": {"7": 3}}, {"logit_bias": {"7": 3}}),
 }
 
 # The modes that change the engine's output or its route.
@@ -399,15 +390,9 @@ BAD_CHATS: dict[str, tuple[Json, str]] = {
     "empty messages": ({"messages": []}, "Messages"),
     "an image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "images"),
     "no tools": ({"tool_choice": "required"}, "Tools"),
-    "two grammars": (
-        {"structured_outputs": {"regex": "a"}, "regex": "b"},
-        "structured_outputs",
-    ),
-    "a stop pattern": ({"stop_regex": "a+"}, "stop_regex"),
     "hidden states": ({"return_hidden_states": True}, "return_hidden_states"),
     "a wrong number": ({"top_p": 7}, "top_p"),
     "top logprobs of all": ({"logprobs": True, "top_logprobs": -1}, "logprobs"),
-    "a salt of a wrong type": ({"cache_salt": ["a"]}, "cache_salt"),
     "an unknown model": ({"model": "another"}, "another"),
     "a long prompt": (
         {"messages": [{"role": "user", "content": "word " * 30_000}]},
@@ -560,18 +545,7 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
 BAD_FIELDS: tuple[tuple[str, str, Json], ...] = (
     (COMPLETIONS, "prompt_logprobs", {"prompt_logprobs": -1}),
     (COMPLETIONS, "best_of", {"best_of": 2}),
-    (COMPLETIONS, "structured_outputs", {"structured_outputs": "a"}),
-    (CHAT, "prompt_logprobs", {"prompt_logprobs": 1}),
     (CHAT, "guided_json", {"guided_json": {"type": "object"}}),
-    (
-        CHAT,
-        "structured_outputs",
-        {
-            "structured_outputs": {"regex": "a"},
-            "tools": TOOLS,
-            "tool_choice": "required",
-        },
-    ),
 )
 
 # Clients send these with every request.

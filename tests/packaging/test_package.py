@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import email
-import json
 import os
 import re
 import runpy
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ import pytest
 
 from agentcore_patches import __version__
 from agentcore_patches.patches.registry import names
-from tests.helpers import trees
 from tests.packaging.fences import links_of
 from tests.packaging.scratch import Scratch, make_scratch
 
@@ -236,26 +233,3 @@ def test_without_sglang_the_command_reports_that(installed: Scratch) -> None:
         assert "has no SGLang" in ran.out
         assert "--sglang-dir" in ran.out
         assert "Traceback" not in ran.out
-
-
-def test_the_command_patches_and_reverts_a_copy_of_sglang(
-    installed: Scratch, vanilla_tree: Callable[[Path], Path], tmp_path: Path
-) -> None:
-    package = vanilla_tree(tmp_path)
-    before = trees.contents(package, "*.py")
-    target = f"--sglang-dir '{package}'"
-    assert installed.run(f"agentcore-patch status --check {target}").code == 1
-    installed.ok(f"agentcore-patch apply {target}")
-    after = trees.contents(package, "*.py")
-    changed = {name for name, text in after.items() if before.get(name) != text}
-    assert {
-        "srt/entrypoints/openai/serving_chat.py",
-        "srt/agentcore/http/traces.py",
-    } <= changed
-    installed.ok(f"agentcore-patch status --check {target}")
-    status = json.loads(
-        installed.ok(f"python -m agentcore_patches status --json {target}")
-    )
-    assert status["complete"] is True
-    installed.ok(f"agentcore-patch revert {target}")
-    assert trees.contents(package, "*.py") == before

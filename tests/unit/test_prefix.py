@@ -67,10 +67,14 @@ def test_the_deltas_of_tool_calls_are_joined() -> None:
         ({"logit_bias": {}, "stop": "a", "temperature": 2}, None, False),
         ({"tool_choice": "required"}, None, True),
         ({"tool_choice": SimpleNamespace(function="f")}, None, True),
-        ({"response_format": {"type": "structural_tag"}}, None, True),
-        ({"custom_logit_processor": "{}"}, None, True),
+        *(
+            ({name: {"type": "a"}}, None, True)
+            for name in (
+                *("regex", "ebnf", "response_format", "structured_outputs"),
+                *("logit_bias", "custom_logit_processor", "ignore_eos"),
+            )
+        ),
         ({"custom_logit_processor": [None, "{}"]}, None, True),
-        ({"structured_outputs": {"choice": ["a"]}}, None, True),
         ({}, {"text": {"format": {"type": "json_object"}}}, True),
     ],
 )

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
-from renderers import Qwen3RendererConfig, Qwen3VLRendererConfig
+from renderers import Qwen3RendererConfig
 from verifiers.v1.harnesses.null import NullHarnessConfig
-
-RENDERERS = {"qwen3": Qwen3RendererConfig, "qwen3-vl": Qwen3VLRendererConfig}
 
 
 class Weather(vf.Toolset[vf.ToolsetConfig, vf.State]):  # type: ignore[misc]
@@ -36,7 +34,7 @@ async def _rollout(task: dict[str, Any]) -> Any:
     client = vf.TrainClientConfig(
         base_url=f"{task['base_url']}/v1",
         api_key_var="AGENTCORE_NO_KEY",
-        renderer=RENDERERS[task["renderer"]](),
+        renderer=Qwen3RendererConfig(),
         renderer_model_name=task["tokenizer"],
     )
     config = vf.AgentConfig(

@@ -77,20 +77,11 @@ _GLM_ADDED = (
     *("/nothink", *_THINK, *_TOOL_CALL, *_TOOL_RESPONSE),
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
 )
-_KIMI = (
-    *("[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>"),
-    *("<|im_system|>", "<|im_middle|>"),
-)
-_KIMI_ADDED = (
-    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
-    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-)
 _MISTRAL = (
     *("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[IMG]"),
 )
 _NINE_CHARACTERS = ("paris0001", "rome00002")
-_KIMI_IDS = ("functions.get_weather:0", "functions.get_weather:1")
 
 _QWEN3_THINKING = Family(
     name="qwen3",
@@ -99,27 +90,6 @@ _QWEN3_THINKING = Family(
     stop_tokens=("<|im_end|>",),
     reasoning=True,
     spelled=spelling.qwen3,
-)
-_DEEPSEEK_V3_1 = Family(
-    name="deepseek-v3.1",
-    special_tokens=_DEEPSEEK,
-    added_tokens=_DEEPSEEK_ADDED,
-    bos_token=_DEEPSEEK[0],
-    before_text=_DEEPSEEK[:1],
-    stop_tokens=_DEEPSEEK[1:],
-    template_kwargs={"thinking": True},
-    reasoning=True,
-    spelled=spelling.deepseek_v3_1,
-)
-_GLM_4_7 = Family(
-    name="glm-4.7",
-    special_tokens=_GLM,
-    added_tokens=_GLM_ADDED,
-    before_text=("[gMASK]", "<sop>"),
-    stop_tokens=("<|user|>", "<|observation|>"),
-    eos_token="<|endoftext|>",
-    reasoning=True,
-    spelled=spelling.glm_4_7,
 )
 FAMILIES: tuple[Family, ...] = (
     _QWEN3_THINKING,
@@ -143,31 +113,26 @@ FAMILIES: tuple[Family, ...] = (
         parallel_calls=False,
         spelled=spelling.llama,
     ),
-    _DEEPSEEK_V3_1,
-    replace(
-        _DEEPSEEK_V3_1,
-        name="deepseek-v3.1-no-thinking",
-        template="deepseek-v3.1",
-        reasoning=False,
-        template_kwargs={},
-    ),
-    _GLM_4_7,
-    replace(
-        _GLM_4_7,
-        name="glm-4.7-no-thinking",
-        template="glm-4.7",
-        reasoning=False,
-        template_kwargs={"enable_thinking": False},
+    Family(
+        name="deepseek-v3.1",
+        special_tokens=_DEEPSEEK,
+        added_tokens=_DEEPSEEK_ADDED,
+        bos_token=_DEEPSEEK[0],
+        before_text=_DEEPSEEK[:1],
+        stop_tokens=_DEEPSEEK[1:],
+        template_kwargs={"thinking": True},
+        reasoning=True,
+        spelled=spelling.deepseek_v3_1,
     ),
     Family(
-        name="kimi-k2",
-        special_tokens=_KIMI,
-        added_tokens=_KIMI_ADDED,
-        bos_token="[BOS]",
-        stop_tokens=("<|im_end|>",),
-        eos_token="[EOS]",
-        call_ids=_KIMI_IDS,
-        spelled=spelling.kimi,
+        name="glm-4.7",
+        special_tokens=_GLM,
+        added_tokens=_GLM_ADDED,
+        before_text=("[gMASK]", "<sop>"),
+        stop_tokens=("<|user|>", "<|observation|>"),
+        eos_token="<|endoftext|>",
+        reasoning=True,
+        spelled=spelling.glm_4_7,
     ),
     Family(
         name="gpt-oss",

@@ -57,21 +57,8 @@ def deepseek_v3_1(message: Message) -> str:
 
 def glm_4_7(message: Message) -> str:
     """The thinking, which the prompt has begun, then text and calls without line ends."""
-    thinking = ""
-    if "reasoning_content" in message:
-        thinking = message["reasoning_content"] + "</think>"
+    thinking = f"{message['reasoning_content']}</think>"
     return thinking + text(message) + "".join(_glm_calls(message))
-
-
-def kimi(message: Message) -> str:
-    """Tool calls with their IDs."""
-    calls = [
-        f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{_odd(arguments)}<|tool_call_end|>"
-        for _, arguments, call_id in _calls(message)
-    ]
-    return text(message) + _section(
-        "<|tool_calls_section_begin|>", calls, "<|tool_calls_section_end|>"
-    )
 
 
 def harmony(message: Message) -> str:
