@@ -77,6 +77,14 @@ _GLM_ADDED = (
     *("/nothink", *_THINK, *_TOOL_CALL, *_TOOL_RESPONSE),
     *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
 )
+_KIMI = (
+    *("[BOS]", "[EOS]", "<|im_end|>", "<|im_user|>", "<|im_assistant|>"),
+    *("<|im_system|>", "<|im_middle|>"),
+)
+_KIMI_ADDED = (
+    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+)
 _MISTRAL = (
     *("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[IMG]"),
@@ -133,6 +141,16 @@ FAMILIES: tuple[Family, ...] = (
         eos_token="<|endoftext|>",
         reasoning=True,
         spelled=spelling.glm_4_7,
+    ),
+    Family(
+        name="kimi-k2",
+        special_tokens=_KIMI,
+        added_tokens=_KIMI_ADDED,
+        bos_token="[BOS]",
+        stop_tokens=("<|im_end|>",),
+        eos_token="[EOS]",
+        call_ids=("functions.get_weather:0", "functions.get_weather:1"),
+        spelled=spelling.kimi,
     ),
     Family(
         name="gpt-oss",

@@ -61,6 +61,17 @@ def glm_4_7(message: Message) -> str:
     return thinking + text(message) + "".join(_glm_calls(message))
 
 
+def kimi(message: Message) -> str:
+    """Tool calls with their IDs."""
+    calls = [
+        f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{_odd(arguments)}<|tool_call_end|>"
+        for _, arguments, call_id in _calls(message)
+    ]
+    return text(message) + _section(
+        "<|tool_calls_section_begin|>", calls, "<|tool_calls_section_end|>"
+    )
+
+
 def harmony(message: Message) -> str:
     """The thinking, then a tool call or the text, each on its channel."""
     thinking = ""
