@@ -115,10 +115,21 @@ def test_every_token_is_sent_once_with_its_logprobs(
     logprobs_are_new: bool,
     n_choices: int,
 ) -> None:
-    wanted_logprobs = write_logprobs if wants_logprobs else None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
-        trace = Trace(incremental, wanted_logprobs, n_choices=n_choices)
+        send(stream, incremental, wants_logprobs, logprobs_are_new, n_choices)
+
+
+def send(
+    stream: list[tuple[str, Any]],
+    incremental: bool,
+    wants_logprobs: bool,
+    logprobs_are_new: bool,
+    n_choices: int,
+) -> None:
+    """Send a stream, and check that each token is sent once with its logprobs."""
+    wanted_logprobs = write_logprobs if wants_logprobs else None
+    trace = Trace(incremental, wanted_logprobs, n_choices=n_choices)
     engines = [Engine(index, incremental) for index in range(n_choices)]
     finish = [("stamp", (engine.index,)) for engine in engines]
     n_waiting = [0] * n_choices

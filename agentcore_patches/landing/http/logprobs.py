@@ -102,6 +102,11 @@ def require_finite(
             return
 
 
+def flat(lists: dict[str, Any]) -> list[float]:
+    """Return the logprob of each token, from the engine's lists."""
+    return [row[0] for row in lists["output_token_logprobs"]]
+
+
 def cut(ret: list[dict[str, Any]]) -> None:
     """Drop logprobs of tokens after a stop: the response does not contain the tokens.
 
