@@ -71,11 +71,17 @@ def test_a_client_that_disconnects_does_not_disturb_others(server: Server) -> No
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> None:
     rid = f"aborted-{stream}"
-    answer = in_background(partial(ask, server, ENDLESS, rid=rid, stream=stream))
+    flat = {"return_token_logprobs": True}
+    answer = in_background(
+        partial(ask, server, ENDLESS, rid=rid, stream=stream, **flat)
+    )
     wait_until_held(server, rid)
     wait_for_steps(server, 20)
     abort(server, rid)
     assert_whole(answer())
+    for piece in answer().completions[0].pieces:
+        values = [entry["logprob"] for entry in piece.logprobs or ()]
+        assert piece.raw.get("token_logprobs", []) == values
     [choice] = answer().completions
     assert choice.finish_reason == "abort"
     if not stream:

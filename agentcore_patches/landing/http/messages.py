@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionResponse,
         ChatCompletionResponseChoice,
-        ChatCompletionTokenLogprob,
-        ChoiceLogprobs,
     )
 
 _ERROR_TYPES: dict[int | None, str] = {
@@ -167,11 +165,9 @@ def add_to_message(
     Also correct `stop_reason`: SGLang does not report a matched stop sequence.
     """
     choice: ChatCompletionResponseChoice = response.choices[0]
-    written: ChoiceLogprobs = choice.logprobs
-    entries: list[ChatCompletionTokenLogprob] = written.content
     message.prompt_token_ids = response.prompt_token_ids
     message.token_ids = choice.token_ids
-    message.token_logprobs = [entry.logprob for entry in entries]
+    message.token_logprobs = choice.token_logprobs
     if message.stop_reason == "end_turn" and isinstance(choice.matched_stop, str):
         message.stop_reason = "stop_sequence"
         message.stop_sequence = choice.matched_stop

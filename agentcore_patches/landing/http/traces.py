@@ -66,6 +66,7 @@ class Trace:
         self,
         incremental: bool,
         write_logprobs: Callable[[dict[str, Any]], str] | None = None,
+        is_flat: bool = False,
         prompt_on_chunk: bool = True,
         prompt_on_choices: bool = False,
         n_choices: int | None = None,
@@ -76,7 +77,8 @@ class Trace:
         Args:
             incremental: `output_ids` holds only new IDs (--stream-output).
             write_logprobs: converts the engine's lists for a chunk's tokens to JSON;
-                None if the request asks for no logprobs.
+                None if the request asks for no `logprobs`.
+            is_flat: put `token_logprobs` on each chunk.
             prompt_on_chunk: put the prompt's token IDs on the first chunk.
             prompt_on_choices: put them on the first chunk of each choice.
             n_choices: number of choices, None if unknown.
@@ -86,7 +88,8 @@ class Trace:
         """
         self.incremental = incremental
         self.write_logprobs = write_logprobs
-        self.has_logprobs = write_logprobs is not None
+        self.is_flat = is_flat
+        self.has_logprobs = is_flat or write_logprobs is not None
         self.prompt_on_chunk = prompt_on_chunk
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
@@ -94,7 +97,7 @@ class Trace:
         self.required = required
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
-        # The only choice, once its lines need nothing but new token IDs.
+        # The only choice, once its lines need nothing but new tokens.
         self.quiet: Choice | None = None
         # The prompt that was prefilled: for the conversation memory, and until a line
         # has carried it.
@@ -144,18 +147,16 @@ class Trace:
         """
         choice = self.quiet
         if choice is not None:
-            # The fast path: most lines need only new token IDs.
-            start, end = choice.n_sent, choice.n_received
-            if start == end:
+            # The fast path: most lines need only new tokens.
+            if choice.n_sent == choice.n_received:
                 return line
             before, key, after = line.rpartition(_FINISH)
             if key and choice.meta_info.get("weight_version") == self.known_version:
-                choice.n_sent = end
-                if end - start == 1:
-                    token_id = choice.output_ids[start]
-                    return f'{before},"token_ids":[{token_id}]{key}{after}'
-                token_ids = _json(choice.output_ids[start:end])
-                return f'{before},"token_ids":{token_ids}{key}{after}'
+                token_ids, lists = choice.take()
+                new = f'"token_ids":{_json(token_ids)}'
+                if self.is_flat:
+                    new = f'{new},"token_logprobs":{_json(logprobs.flat(lists))}'
+                return f"{before},{new}{key}{after}"
         return self._stamp_event(line)
 
     def _stamp_event(self, line: str) -> str:
@@ -193,6 +194,8 @@ class Trace:
                 lists = {**choice.meta_info, **lists} if is_first else lists
                 written = self.write_logprobs(lists)
             new = f'"token_ids":{_json(token_ids)},'
+            if self.is_flat:
+                new += f'"token_logprobs":{_json(logprobs.flat(lists))},'
         on_choice = f'"logprobs":{written},{new}'
         version = choice.meta_info.get("weight_version")
         is_known = version is None or version == self.known_version
@@ -355,11 +358,14 @@ def chat(generate: Any) -> Any:
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
             prompt_on_chunk=wants_prompt(request),
             prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
             n_choices=request.n,
             at_end=at_end,
-            required=bool(request.return_token_ids or request.logprobs or at_end),
+            required=bool(
+                request.return_token_ids or logprobs.come_with_ids(request) or at_end
+            ),
         )
         # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
@@ -388,6 +394,7 @@ def completions(generate: Any) -> Any:
         trace = Trace(
             is_incremental(self),
             logprobs.completion_writer(self, request) if wants_logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
             prompt_on_chunk=False,
             prompt_on_choices=wants_prompt(request),
             at_end=at_end,
@@ -472,7 +479,7 @@ def add_to_chat_choice(
     With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
     text becomes an empty string, as in later releases.
     """
-    _add_at_end(serving, choice, request, ret_item)
+    _add_fields(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
         message: ChatMessage = choice.message
@@ -486,19 +493,21 @@ def add_to_completion(
     ret_item: dict[str, Any],
 ) -> None:
     """Add the requested fields to a choice of a non-streaming completion."""
-    _add_at_end(serving, choice, request, ret_item)
+    _add_fields(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
         choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
 
 
-def _add_at_end(
+def _add_fields(
     serving: OpenAIServingBase,
     choice: ChatCompletionResponseChoice | CompletionResponseChoice,
     request: ChatCompletionRequest | CompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add the extra fields of a finished choice to a non-streaming response."""
+    """Add logprobs and the extra fields of a finished choice to a whole response."""
+    if request.return_token_logprobs:
+        choice.token_logprobs = logprobs.flat(ret_item["meta_info"])
     for make in _at_end(serving, request):
         for name, value in make(ret_item["meta_info"]).items():
             setattr(choice, name, value)

@@ -111,7 +111,8 @@ HOOKS: tuple[Hook, ...] = (
             f"{_SERVING}._convert_to_chat_completion_request",
             'request_data["return_token_ids"] = '
             "bool(anthropic_request.return_token_ids)\n"
-            'request_data["logprobs"] = bool(anthropic_request.return_token_ids)\n'
+            'request_data["return_token_logprobs"] = '
+            "bool(anthropic_request.return_token_ids)\n"
             "if anthropic_request.return_prompt_token_ids is False:\n"
             '    request_data["return_prompt_token_ids"] = False',
             before="chat_request = ChatCompletionRequest(**request_data)",
