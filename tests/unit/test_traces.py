@@ -244,8 +244,8 @@ def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
 
 
 def request(return_token_ids: bool | None = None) -> Any:
-    fields = {"return_token_ids": return_token_ids, "return_routed_experts": False}
-    return Model(**fields, logprobs=None, n=1)
+    flags = dict.fromkeys(("return_routed_experts", "return_token_logprobs"))
+    return Model(return_token_ids=return_token_ids, **flags, logprobs=None, n=1)
 
 
 async def three_chunks(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import release
-from . import logprobs
+
+_LOGPROBS = "output_token_logprobs"
 
 
 class Choice:
@@ -19,6 +20,7 @@ class Choice:
     """
 
     __slots__ = (
+        "_has_logprobs",
         "_ids_are_new",
         "_joined",
         "_names",
@@ -39,6 +41,7 @@ class Choice:
         """
         self._ids_are_new = ids_are_new
         self._names = names
+        self._has_logprobs = _LOGPROBS in names
         # Before 0.5.11, the lists are cumulative even with --stream-output.
         self._joined = names if ids_are_new and release.LOGPROBS_ARE_NEW else ()
         self.index = index
@@ -57,12 +60,12 @@ class Choice:
         else:
             self.output_ids = content["output_ids"]
         self.n_received = len(self.output_ids)
-        self.meta_info = meta_info = content["meta_info"]
+        self.meta_info = content["meta_info"]
         if not self._joined:
-            self.lists = meta_info
+            self.lists = self.meta_info
             return
         for name in self._joined:
-            if (values := meta_info.get(name)) is not None:
+            if (values := self.meta_info.get(name)) is not None:
                 self.lists.setdefault(name, []).extend(values)
 
     def take(self) -> tuple[list[int], dict[str, Any]]:
@@ -72,14 +75,13 @@ class Choice:
             ValueError: the engine returned fewer logprobs than tokens.
         """
         start, end = self.n_sent, self.n_received
-        # The lists may be ahead of the token IDs.
-        found = {
-            name: values[start:end]
-            for name in self._names
-            if (values := self.lists.get(name)) is not None
-        }
-        if logprobs.KEYS[0] in self._names:
-            n_logprobs = len(found.setdefault(logprobs.KEYS[0], []))
+        found: dict[str, Any] = {}
+        for name in self._names:
+            if (values := self.lists.get(name)) is not None:
+                # The list may be ahead of the token IDs.
+                found[name] = values[start:end]
+        if self._has_logprobs:
+            n_logprobs = len(found.get(_LOGPROBS, ()))
             if n_logprobs != end - start:
                 raise ValueError(
                     f"The engine gave {n_logprobs} logprobs for {end - start} tokens "

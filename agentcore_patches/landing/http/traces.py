@@ -116,10 +116,10 @@ class Trace:
             StreamError: the output does not have the fields of SGLang's engine.
         """
         try:
-            if not self.required and "output_ids" not in content:
-                return
             choice = self.choices.get(index)
             if choice is None:
+                if not self.required and "output_ids" not in content:
+                    return
                 choice = self._start(index, content.get("prompt_token_ids"))
             self.last = choice
             choice.push(content)
@@ -132,8 +132,10 @@ class Trace:
                 self.prefilled = prompt_token_ids
             if self.prompt_on_chunk:
                 self.prompt_token_ids = prompt_token_ids
-        lists = logprobs.KEYS if self.has_logprobs else ()
-        self.choices[index] = choice = Choice(index, self.incremental, lists)
+        names: Sequence[str] = logprobs.KEYS if self.has_logprobs else ()
+        if self.write_logprobs is None:
+            names = names[:1]
+        self.choices[index] = choice = Choice(index, self.incremental, names)
         if self.prompt_on_choices:
             choice.prompt_token_ids = prompt_token_ids
         return choice
@@ -148,15 +150,23 @@ class Trace:
         choice = self.quiet
         if choice is not None:
             # The fast path: most lines need only new tokens.
-            if choice.n_sent == choice.n_received:
+            start, end = choice.n_sent, choice.n_received
+            if start == end:
                 return line
             before, key, after = line.rpartition(_FINISH)
             if key and choice.meta_info.get("weight_version") == self.known_version:
-                token_ids, lists = choice.take()
-                new = f'"token_ids":{_json(token_ids)}'
                 if self.is_flat:
-                    new = f'{new},"token_logprobs":{_json(logprobs.flat(lists))}'
-                return f"{before},{new}{key}{after}"
+                    rows = choice.lists.get("output_token_logprobs", ())[start:end]
+                    if len(rows) != end - start:
+                        return self._stamp_event(line)
+                    values = _json([row[0] for row in rows])
+                    key = f',"token_logprobs":{values}{key}'
+                choice.n_sent = end
+                if end - start == 1:
+                    token_id = choice.output_ids[start]
+                    return f'{before},"token_ids":[{token_id}]{key}{after}'
+                token_ids = _json(choice.output_ids[start:end])
+                return f'{before},"token_ids":{token_ids}{key}{after}'
         return self._stamp_event(line)
 
     def _stamp_event(self, line: str) -> str:
