@@ -7,7 +7,9 @@ engine. Patched and unpatched processes alternate. Ratios compare the medians ov
 rounds. Unpatched SGLang lacks vLLM's endpoint: its /generate is measured instead.
 Requests with 32,000 token IDs are timed from the call until the engine gets them. Of
 answers with routed experts (64 layers, top 8), unpatched SGLang returns those of the
-first choice in `sglext`, which patched ones keep; their size in MB is measured, too.
+first choice in `sglext`, which patched ones keep; their size in MB is measured, too, as is that
+of chat's answers and the time that a client's `json.loads` takes. Unpatched SGLang has no
+`token_logprobs`: its answer has none.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
@@ -46,6 +48,7 @@ class Workload:
     Attributes:
         tokens: length of the answer.
         logprobs: True if it has logprobs.
+        flat: True if it has one number for each token instead.
         top: how many `top_logprobs` for each token.
     """
 
@@ -53,16 +56,21 @@ class Workload:
     tokens: int
     logprobs: bool = False
     top: int = 0
+    flat: bool = False
 
     @property
     def name(self) -> str:
         extra = f", top_logprobs {self.top}" if self.top else ""
+        if self.flat:
+            return f"{self.path}, {self.tokens:,} tokens, token_logprobs"
         return f"{self.path}, {self.tokens:,} tokens" + (
             f", logprobs{extra}" if self.logprobs else ""
         )
 
     def body(self) -> dict[str, Any]:
         body = Application.smallest(self.path)
+        if self.flat:
+            return {**body, "return_token_logprobs": True}
         if not self.logprobs:
             return body
         if self.path == CHAT:
@@ -77,6 +85,7 @@ class Workload:
 WORKLOADS = (
     Workload(CHAT, 16_000),
     Workload(CHAT, 16_000, logprobs=True),
+    Workload(CHAT, 16_000, flat=True),
     Workload(CHAT, 64_000, logprobs=True),
     Workload(CHAT, 4_000, logprobs=True, top=5),
     Workload(COMPLETIONS, 16_000, logprobs=True),
@@ -102,11 +111,13 @@ def result_of(workload: Workload) -> dict[str, Any]:
     """Build the tokenizer manager's result for a response."""
     n = workload.tokens
     meta_info: dict[str, Any] = {}
-    if workload.logprobs:
+    if workload.logprobs or workload.flat:
         openai = workload.path in (CHAT, COMPLETIONS)
         entries = [logprob(i) for i in range(n)]
         meta_info["output_token_logprobs"] = (
-            entries if openai else [(value, i, None) for value, i, _ in entries]
+            entries
+            if openai and not workload.flat
+            else [(value, i, None) for value, i, _ in entries]
         )
         meta_info["input_token_logprobs"] = []
         if workload.top:
@@ -122,7 +133,7 @@ def result_of(workload: Workload) -> dict[str, Any]:
     return application.result(n, **meta_info)
 
 
-def answer(app: Application, workload: Workload) -> float:
+def answer(app: Application, workload: Workload) -> tuple[float, bytes]:
     """Measure seconds of CPU from the engine's result to the bytes of one response."""
     if workload.path == VLLM_GENERATE and not app.has_vllm:
         workload = replace(workload, path=GENERATE)
@@ -132,7 +143,14 @@ def answer(app: Application, workload: Workload) -> float:
     seconds = app.written - app.delivered
     if status != 200 or len(body) < workload.tokens:
         raise SystemExit(f"{workload.name}: {status}, {body[:300]!r}")
-    return seconds
+    return seconds, body
+
+
+def reading(body: bytes) -> float:
+    """Measure seconds of CPU until a client has parsed a response."""
+    began = time.thread_time()
+    json.loads(body)
+    return time.thread_time() - began
 
 
 def request(app: Application, path: str) -> float:
@@ -177,13 +195,16 @@ def measure() -> dict[str, float]:
     """Measure all workloads in this process: milliseconds, the best of a few runs."""
     app = Application()
     gc.freeze()  # Both versions have imported the same modules.
-    times = {}
+    times, sizes = {}, {}
     for workload in WORKLOADS:
-        times[workload.name] = min(answer(app, workload) for _ in range(3))
+        answers = [answer(app, workload) for _ in range(3)]
+        times[workload.name], body = min(answers)
+        if (workload.path, workload.tokens) == (CHAT, 16_000):
+            times[f"{workload.name}, parsed"] = min(reading(body) for _ in range(3))
+            sizes[f"{workload.name}, MB"] = len(body) / 1e6
     for path in (CHAT, GENERATE):
         name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
         times[name] = min(request(app, path) for _ in range(8))
-    sizes = {}
     for stream, form in product((False, True), ("int32", "npy")):
         asked = {"routed_experts_format": form} if form == "npy" else {}
         runs = [with_experts(app, stream=stream, **asked) for _ in range(5)]

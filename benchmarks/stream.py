@@ -28,6 +28,7 @@ class Workload:
     name: str
     chunks: int
     logprobs: bool = False
+    flat: bool = False
     tools: bool = False
     prompt: int = 32
     stream_output: bool = False
@@ -36,6 +37,10 @@ class Workload:
 WORKLOADS = (
     *(Workload(f"{n} chunks", n) for n in (256, 2048, 16_384)),
     *(Workload(f"{n} chunks, logprobs", n, logprobs=True) for n in (256, 2048, 16_384)),
+    *(
+        Workload(f"{n} chunks, token_logprobs", n, flat=True)
+        for n in (256, 2048, 16_384)
+    ),
     Workload("2048 chunks, tools", 2048, tools=True),
     Workload("2048 chunks, 32,000-token prompt", 2048, prompt=32_000),
     Workload("2048 chunks, --stream-output", 2048, stream_output=True),
@@ -74,7 +79,7 @@ def chunk(workload: Workload) -> float:
                 "cached_tokens": 0,
                 "finish_reason": {"type": "length"} if i == n - 1 else None,
             }
-            if workload.logprobs:
+            if workload.logprobs or workload.flat:
                 seen.append(logprobs[i])
                 meta_info["output_token_logprobs"] = seen
                 meta_info["output_token_logprobs_length"] = len(seen)
@@ -109,6 +114,7 @@ def chunk(workload: Workload) -> float:
         messages=[{"role": "user", "content": "-"}],
         stream=True,
         logprobs=workload.logprobs,
+        return_token_logprobs=workload.flat,
         tools=[TOOL] if workload.tools else None,
     )
 

@@ -133,7 +133,7 @@ def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> 
 @in_one_mode
 def test_a_flag_of_another_type_is_refused(server: Server) -> None:
     prompt = {"prompt": "x", "messages": line("plain").messages}
-    flags = "token_ids", "tokens_as_token_ids", "weight_versions"
+    flags = "token_ids", "token_logprobs", "tokens_as_token_ids", "weight_versions"
     for path in (CHAT, COMPLETIONS):
         for flag in (*flags, *(["meta_info"] if path == CHAT else [])):
             with refused(f"return_{flag}"):

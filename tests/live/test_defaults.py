@@ -38,7 +38,10 @@ from tests.helpers.servers import MODES, Launch, Trees, in_one_mode
 
 PROMPT = '"prompt_token_ids":['
 IDS = '"token_ids":['
-FLAGS = ("return_token_ids", "return_prompt_token_ids", "return_meta_info")
+FLAGS = (
+    *("return_token_ids", "return_prompt_token_ids", "return_meta_info"),
+    "return_token_logprobs",
+)
 
 each_mode = pytest.mark.parametrize("mode", ["default", "two-workers"], indirect=True)
 
@@ -72,6 +75,7 @@ def test_a_non_streaming_chat_response_has_all_default_fields(
     assert isinstance(choice["message"]["content"], str)
     logprobs = choice["meta_info"]["output_token_logprobs"]
     assert [token_id for _, token_id, _ in logprobs] == choice["token_ids"]
+    assert [value for value, _, _ in logprobs] == choice["token_logprobs"]
     explicit = post(
         defaulting, CHAT, **chat_of(name, logprobs=True), **dict.fromkeys(FLAGS, True)
     )
@@ -89,6 +93,8 @@ def test_a_stream_has_the_default_fields_that_streams_support(
     for answer in (first, first["choices"][0]):
         assert answer["prompt_token_ids"] == whole["prompt_token_ids"]
     assert ids_in(events) == ids_in([whole])
+    values = [event["choices"][0].get("token_logprobs", []) for event in events]
+    assert sum(map(len, values)) == len(ids_in([whole]))
     assert not any("meta_info" in choice for e in events for choice in e["choices"])
 
 

@@ -1,7 +1,4 @@
-"""Pauses of several workers, and aborts of waiting requests.
-
-The check `interruption` aborts running requests and leaves streams, in each mode.
-"""
+"""Many streams at once, disconnects, aborts: no ID is lost or repeated."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from tests.helpers.asking import (
     CASES,
     Case,
     ask,
+    assert_equal,
     assert_whole,
     wait_for_steps,
 )
@@ -56,6 +54,41 @@ def wait_until_held(server: Server, *rids: str) -> None:
         return seen.issuperset(rids)
 
     wait_until(all_seen)
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_a_client_that_disconnects_does_not_disturb_others(server: Server) -> None:
+    stream = client.chat_stream(server.base_url, **ENDLESS.body(stream=True))
+    for _ in range(3):
+        next(stream)
+    other = in_background(lambda: ask(server, CASES["emoji"], stream=True))
+    stream.close()
+    assert_whole(other())
+    assert_equal(other(), ask(server, CASES["emoji"]))
+
+
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_abort_loses_and_repeats_nothing(server: Server, stream: bool) -> None:
+    rid = f"aborted-{stream}"
+    flat = {"return_token_logprobs": True}
+    answer = in_background(
+        partial(ask, server, ENDLESS, rid=rid, stream=stream, **flat)
+    )
+    wait_until_held(server, rid)
+    wait_for_steps(server, 20)
+    abort(server, rid)
+    assert_whole(answer())
+    for piece in answer().completions[0].pieces:
+        values = [entry["logprob"] for entry in piece.logprobs or ()]
+        assert piece.raw.get("token_logprobs", []) == values
+    [choice] = answer().completions
+    assert choice.finish_reason == "abort"
+    if not stream:
+        usage = answer().usage or {}
+        assert usage["prompt_tokens"] == len(answer().prompt_token_ids or ())
+    wanted = ask(server, ENDLESS, max_tokens=len(choice.token_ids or ()))
+    assert choice.token_ids == wanted.completions[0].token_ids
 
 
 @pytest.mark.usefixtures("slow_engine")

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import product
+
 import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 from tests.helpers.asking import (
     CASES,
+    LOGPROB_NOISE,
     ask,
     assert_equal,
     assert_whole,
     skip_what_no_grammar_serves,
 )
-from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, answers, ids_in, post
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    Json,
+    answers,
+    ids_in,
+    post,
+    refused,
+    stream,
+)
 from tests.helpers.servers import Switches, in_one_mode
 
 
@@ -115,3 +128,72 @@ def test_each_choices_first_chunk_has_the_prompt_on_request(
             seen.add(choice["index"])
             assert choice.get("prompt_token_ids") == (prompt if is_first else None)
     assert seen == {0, 1}
+
+
+FLAT = (
+    *("plain", "nothing said", "emoji", "reasoning, then a tool call"),
+    *("two tool calls", "stop by length inside a character", "a stop string"),
+    *("n = 2 with tools", "top_logprobs"),
+)
+"""Cases in which text is sent at once, or held back, or never sent."""
+
+
+def values_of(choice: Json) -> list[float]:
+    """Return the logprobs of a choice's entries, of chat's or of a completion's."""
+    entries = choice["logprobs"] or {"content": []}
+    if "content" not in entries:
+        return [*entries["token_logprobs"]]
+    return [entry["logprob"] for entry in entries["content"]]
+
+
+def flat_of(server: Server, path: str, streaming: bool, body: Json) -> Json:
+    """Return the flat logprobs of each choice; check each chunk."""
+    found: Json = defaultdict(list)
+    for event in answers(server, path, streaming, **body, return_token_logprobs=True):
+        for choice in event["choices"]:
+            new = choice.get("token_logprobs", [])
+            assert len(new) == len(choice.get("token_ids", [])), choice
+            assert new or "token_logprobs" not in choice
+            asked = "logprobs" in body
+            assert values_of(choice) == (new if asked else []), choice
+            found[choice["index"]] += new
+    return found
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_flat_logprobs_equal_those_of_the_entries(server: Server, name: str) -> None:
+    body = CASES[name].body()
+    chat = post(server, CHAT, **body | {"logprobs": True})["choices"]
+    wanted = {choice["index"]: values_of(choice) for choice in chat}
+    for streaming, asked in product((False, True), (False, True)):
+        options = {"logprobs": True} if asked else {}
+        found = flat_of(server, CHAT, streaming, body | options)
+        assert found.keys() == wanted.keys()
+        for index, values in found.items():
+            assert values == pytest.approx(wanted[index], abs=LOGPROB_NOISE)
+
+
+@pytest.mark.parametrize("options", [{}, {"n": 2}, {"echo": True}], ids=str)
+def test_flat_logprobs_of_a_completion_equal_its_own(
+    server: Server, options: Json
+) -> None:
+    prompt = post(server, CHAT, **CASES["emoji"].body())["prompt_token_ids"]
+    body = {"prompt": prompt, "max_tokens": 60, "temperature": 0, **options}
+    chat = {**CASES["emoji"].body(logprobs=True), "max_tokens": 60}
+    [choice] = post(server, CHAT, **chat)["choices"]
+    for streaming in (False, True):
+        found = flat_of(server, COMPLETIONS, streaming, body)
+        assert len(found) == options.get("n", 1)
+        for values in found.values():
+            assert values == pytest.approx(values_of(choice), abs=LOGPROB_NOISE)
+        if "echo" not in options:
+            assert flat_of(server, COMPLETIONS, streaming, {**body, "logprobs": 0})
+
+
+@in_one_mode
+def test_flat_logprobs_need_the_ids(server: Server) -> None:
+    flags = {"return_token_logprobs": True, "return_token_ids": False}
+    for path, ask_it in product((CHAT, COMPLETIONS), (post, stream)):
+        with refused("return_token_logprobs", "return_token_ids"):
+            body = {"prompt": "x"} if path == COMPLETIONS else CASES["plain"].body()
+            ask_it(server, path, **body, **flags)

@@ -95,6 +95,7 @@ UNTYPED = _places(
 # Fields that are added to the lines of a stream as they leave.
 ON_CHUNKS = (
     "metadata choices[0].token_ids choices[0].prompt_token_ids "
+    "choices[0].token_logprobs "
     "choices[0].weight_versions choices[0].routed_experts "
     "choices[0].routed_experts_start_len"
 )

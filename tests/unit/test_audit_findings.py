@@ -175,6 +175,16 @@ def test_logprobs_of_an_echoed_prompt_are_left_out(tokens: Tokens) -> None:
     assert found(audit) == {}
 
 
+def test_flat_logprobs_are_read(tokens: Tokens) -> None:
+    [line] = records(conversation(1))
+    [choice] = line["response"]["choices"]
+    entries = choice.pop("logprobs")["content"]
+    choice["token_logprobs"] = flat = [entry["logprob"] for entry in entries]
+    assert found(audited([line], tokens)) == {}
+    flat.pop()
+    assert [*found(audited([line], tokens))] == ["logprobs-out-of-step"]
+
+
 def test_text_before_and_after_a_tool_call_may_be_joined(tokens: Tokens) -> None:
     [turn] = conversation(1, call=True)
     turn.says([*(turn.ids or [])[:-1], *encode(" So I wait."), *encode(END)], turn.text)

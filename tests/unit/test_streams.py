@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.http import messages, metrics, responses, streams, traces
+from agentcore_patches.landing.http import (
+    exchanges,
+    messages,
+    metrics,
+    responses,
+    streams,
+    traces,
+)
 from tests.helpers.events import collected, data_of, event
 from tests.unit.small_server import DONE, chat_endpoint, choice_of, line_of
 
@@ -31,20 +38,37 @@ EVENTS = {"chat": CHAT, "message": MESSAGE}
 """Events of a stream, by endpoint."""
 
 
+OUTPUT = {
+    "prompt_token_ids": [5],
+    "output_ids": [1, 2],
+    "meta_info": {
+        "output_token_logprobs": [(-0.1, 1, None), (-0.2, 2, None)],
+        "finish_reason": None,
+    },
+}
+
+
 def of_chat(lines: Any) -> Any:
     trace = traces.Trace(True)
-    trace.push(0, {"prompt_token_ids": [5], "output_ids": [1, 2], "meta_info": {}})
+    trace.push(0, OUTPUT)
     return traces._stamped(chat_endpoint(), trace, lines)
 
 
 def of_message(lines: Any) -> Any:
-    def generate(anthropic_request: Any, trace: Any = None) -> Any:
-        content = [{"logprob": -0.1}]
-        choice = {"token_ids": [1], "logprobs": {"content": content}}
-        trace.push(json.dumps({"prompt_token_ids": [5], "choices": [choice]}))
-        return lines
+    def generate(
+        self: Any, processed_request: Any, anthropic_request: Any
+    ) -> AsyncIterator[Any]:
+        async def stream() -> AsyncIterator[Any]:
+            chat_request._exchange.trace.push(0, OUTPUT)
+            async for one in lines:
+                yield one
 
-    return messages.events(generate)(SimpleNamespace(return_token_ids=True))
+        return stream()
+
+    serving = SimpleNamespace(openai_serving_chat=chat_endpoint(stream_output=True))
+    chat_request = SimpleNamespace(_exchange=exchanges.Exchange())
+    asked = SimpleNamespace(return_token_ids=True)
+    return messages.events(generate)(serving, chat_request, asked)
 
 
 each_endpoint = pytest.mark.parametrize("name", EVENTS)
@@ -181,12 +205,10 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
 
 
 def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
-    content = [{"logprob": -0.1}]
-    choice = {"index": 0, "token_ids": [1], "logprobs": {"content": content}}
-    trace = messages.MessageTrace()
-    trace.push(json.dumps({"choices": [choice]}))
+    trace = messages.MessageTrace(True)
+    trace.push(0, OUTPUT)
     assert trace.stamp(": ping\n\n") == ": ping\n\n"
-    with pytest.raises(ValueError, match="all token IDs were sent"):
+    with pytest.raises(ValueError, match="all token IDs of choice 0 were sent"):
         trace.end()
 
 

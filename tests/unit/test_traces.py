@@ -105,6 +105,7 @@ STREAMS = st.lists(
     stream=STREAMS,
     incremental=st.booleans(),
     wants_logprobs=st.booleans(),
+    is_flat=st.booleans(),
     logprobs_are_new=st.booleans(),
     n_choices=st.integers(1, 3),
 )
@@ -112,14 +113,20 @@ def test_every_token_is_sent_once_with_its_logprobs(
     stream: list[tuple[str, Any]],
     incremental: bool,
     wants_logprobs: bool,
+    is_flat: bool,
     logprobs_are_new: bool,
     n_choices: int,
 ) -> None:
-    wanted_logprobs = write_logprobs if wants_logprobs else None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
-        trace = Trace(incremental, wanted_logprobs, n_choices=n_choices)
-    engines = [Engine(index, incremental) for index in range(n_choices)]
+        wanted = write_logprobs if wants_logprobs else None
+        trace = Trace(incremental, wanted, is_flat, n_choices=n_choices)
+        send(stream, trace, n_choices)
+
+
+def send(stream: list[tuple[str, Any]], trace: Trace, n_choices: int) -> None:
+    """Send a stream, and check that each token is sent once with its logprobs."""
+    engines = [Engine(index, trace.incremental) for index in range(n_choices)]
     finish = [("stamp", (engine.index,)) for engine in engines]
     n_waiting = [0] * n_choices
     sent: list[list[int]] = [[] for _ in engines]
@@ -128,7 +135,7 @@ def test_every_token_is_sent_once_with_its_logprobs(
         if kind == "push":
             index, n_tokens, n_ahead = what
             index %= n_choices
-            if incremental and logprobs_are_new:
+            if trace.incremental and release.LOGPROBS_ARE_NEW:
                 content = engines[index].delivers(n_tokens, 0)
                 content["meta_info"] = {
                     key: values[len(values) - n_tokens :]
@@ -148,7 +155,11 @@ def test_every_token_is_sent_once_with_its_logprobs(
                 assert token_ids != []
                 n_waiting[choice["index"]] = 0
                 sent[choice["index"]] += token_ids or []
-                wanted = logprobs(token_ids) if token_ids and wants_logprobs else None
+                has_entries = token_ids and trace.write_logprobs is not None
+                wanted = logprobs(token_ids) if has_entries else None
+                if trace.is_flat and token_ids:
+                    flat = [token_logprob(one)[0] for one in token_ids]
+                    assert choice.pop("token_logprobs") == flat
                 assert choice == {**choice_of(choice["index"], "a"), "logprobs": wanted}
 
     assert sent == [engine.token_ids for engine in engines]
@@ -233,8 +244,8 @@ def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
 
 
 def request(return_token_ids: bool | None = None) -> Any:
-    fields = {"return_token_ids": return_token_ids, "return_routed_experts": False}
-    return Model(**fields, logprobs=None, n=1)
+    flags = dict.fromkeys(("return_routed_experts", "return_token_logprobs"))
+    return Model(return_token_ids=return_token_ids, **flags, logprobs=None, n=1)
 
 
 async def three_chunks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import adapters as adapters
 from . import answers as answers
+from . import choices as choices
 from . import conversations as conversations
 from . import defaults as defaults
 from . import ended_requests as ended_requests

@@ -20,7 +20,6 @@ from . import logprobs, metrics
 
 if TYPE_CHECKING:
     from fastapi import Request
-    from pydantic import BaseModel
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionResponse,
         CompletionResponse,
@@ -35,6 +34,10 @@ Json: TypeAlias = Any
 _unwritten: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar(
     "agentcore_unwritten", default=None
 )
+
+
+# The field that orjson writes directly: pydantic and FastAPI would visit each number.
+_FLAT = {"choices": {"__all__": {"token_logprobs"}}}
 
 
 class RequestTokenIds:
@@ -108,7 +111,10 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     return serving._process_response_logprobs(ret_item)
 
 
-def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
+def _write(
+    response: ChatCompletionResponse | CompletionResponse,
+    unwritten: list[tuple[Any, dict[str, Any]]],
+) -> Any:
     """Write the response that FastAPI would write; None if orjson cannot.
 
     Args:
@@ -117,7 +123,12 @@ def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> 
     from fastapi import Response
 
     try:
-        content = prepare_for_orjson(response.model_dump(mode="json", by_alias=True))
+        dumped = response.model_dump(mode="json", by_alias=True, exclude=_FLAT)
+        content = prepare_for_orjson(dumped)
+        made: Any
+        for choice, made in zip(content["choices"], response.choices, strict=True):
+            if made.token_logprobs is not None:
+                choice["token_logprobs"] = made.token_logprobs
         choices = content["choices"] if unwritten else []
         for choice, (serving, ret_item) in zip(choices, unwritten, strict=True):
             whole = ret_item["meta_info"]

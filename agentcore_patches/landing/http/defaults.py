@@ -22,6 +22,7 @@ FLAGS = (
     "return_prompt_token_ids",
     "return_meta_info",
     "return_token_ids",
+    "return_token_logprobs",
     "return_tokens_as_token_ids",
     "return_weight_versions",
 )
@@ -62,16 +63,28 @@ def values() -> Mapping[str, bool]:
 def fill(request: Any, manager: TokenizerManager) -> None:
     """Set the default fields that an API request leaves out or sets to null.
 
-    A field that would get the request rejected is not set.
+    A field that would get the request rejected is not set. The logprobs of a
+    completion's tokens come with their IDs, which chat returns anyway.
     """
-    if not values():
-        return
-    left_out = _NOT_IN_STREAMS if request_fields.read(request, "stream") else ()
+    if values():
+        _fill(request, _left_out(request, manager))
+    is_chat = hasattr(request, "messages")
+    is_flat = request_fields.read(request, "return_token_logprobs")
+    if is_flat and request.return_token_ids is None and not is_chat:
+        request.return_token_ids = True
+
+
+def _left_out(request: Any, manager: TokenizerManager) -> list[str]:
+    """Return the fields that would get an API request rejected if they were true."""
+    left_out = [*_NOT_IN_STREAMS] if request_fields.read(request, "stream") else []
     # /v1/messages and /v1/responses return logprobs without a request field for them.
     asked = request_fields.read(request, "logprobs", True)
-    if asked is not None and asked is not False and logprobs.refusal(manager):
-        left_out = (*left_out, "return_token_ids")
-    _fill(request, left_out)
+    refusal = logprobs.refusal(manager)
+    if refusal and asked is not None and asked is not False:
+        left_out.append("return_token_ids")
+    if refusal or request_fields.read(request, "return_token_ids") is False:
+        left_out.append("return_token_logprobs")
+    return left_out
 
 
 def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:

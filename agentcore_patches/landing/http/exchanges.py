@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
 
     from .prefix import Turn
-    from .responses import ResponseTrace
+    from .traces import EventTrace
 
 
 @dataclass
@@ -28,7 +28,8 @@ class Exchange:
         client: identifies the client that sent the request; None if it is not known,
             and the server's memory is not used.
         response: the /v1/responses request that is converted to chat, if it is one.
-        trace: records the engine's results for a response, None if they are not needed.
+        trace: records the engine's results for the events of /v1/messages and
+            /v1/responses, None if they are not needed.
         uses_memory: whether the server may remember the conversation; None if chat's
             `return_token_ids` decides.
         turn: turn of the conversation, None without prefix and memory.
@@ -36,7 +37,7 @@ class Exchange:
 
     client: str | None = None
     response: ResponsesRequest | None = None
-    trace: ResponseTrace | None = None
+    trace: EventTrace | None = None
     uses_memory: bool | None = None
     turn: Turn | None = None
 

@@ -13,7 +13,10 @@ import orjson
 from .. import release
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
@@ -68,6 +71,38 @@ def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
     return None
 
 
+def come_with_ids(request: ChatCompletionRequest | CompletionRequest) -> bool:
+    """True if a response has logprobs, in any form, and the IDs of their tokens."""
+    ids = request.return_token_ids
+    has_ids = ids is not False if hasattr(request, "messages") else bool(ids)
+    entries = request.logprobs
+    has_entries = entries is not None and entries is not False
+    return has_ids and (has_entries or bool(request.return_token_logprobs))
+
+
+def check(
+    manager: TokenizerManager, request: ChatCompletionRequest | CompletionRequest
+) -> str | None:
+    """Return why the logprobs of a request are rejected, None if they are not."""
+    if request.return_token_logprobs and request.return_token_ids is False:
+        return (
+            "return_token_logprobs is not supported with return_token_ids=false: "
+            "set return_token_ids=true, or omit it."
+        )
+    return refusal(manager) if come_with_ids(request) else None
+
+
+def ask(
+    request: ChatCompletionRequest | CompletionRequest,
+    adapted_request: GenerateReqInput,
+) -> None:
+    """Ask the engine for the logprobs of a request, with text only where it is used."""
+    if request.return_tokens_as_token_ids or not adapted_request.return_logprob:
+        adapted_request.return_text_in_logprobs = False
+    if request.return_token_logprobs:
+        adapted_request.return_logprob = True
+
+
 def require_finite(
     manager: TokenizerManager,
     meta_info: dict[str, Any],
@@ -100,6 +135,11 @@ def require_finite(
                 "status_code": HTTPStatus.BAD_REQUEST,
             }
             return
+
+
+def flat(lists: dict[str, Any]) -> list[float]:
+    """Return the logprob of each token, from the engine's lists."""
+    return [row[0] for row in lists["output_token_logprobs"]]
 
 
 def cut(ret: list[dict[str, Any]]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator
-from functools import wraps
+from functools import partial, wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from . import metrics, streams
+from . import exchanges, metrics, streams, traces
 
 if TYPE_CHECKING:
     from fastapi import Response
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionResponse,
         ChatCompletionResponseChoice,
-        ChatCompletionTokenLogprob,
-        ChoiceLogprobs,
     )
 
 _ERROR_TYPES: dict[int | None, str] = {
@@ -35,79 +33,42 @@ _ERROR_TYPES: dict[int | None, str] = {
 _OTHER_ERRORS = "api_error"
 
 
-class MessageTrace:
+class MessageTrace(traces.EventTrace):
     """Pending token IDs and logprobs of a chat stream that becomes a message.
 
     SGLang turns one chunk of the chat stream into several events of the message, or
     into none.
     """
 
-    def __init__(self) -> None:
-        self.prompt_token_ids: list[int] | None = None
-        self.token_ids: list[int] = []
-        self.token_logprobs: list[float] = []
-        self.stop_sequence: str | None = None
-
-    def push(self, line: str) -> None:
-        """Record the token IDs and logprobs of a chat chunk.
-
-        Args:
-            line: the chunk's JSON, without `data: `.
+    def stamp(self, text: str) -> str:
+        """Write pending fields on an event; `message_start` gets the prompt's IDs.
 
         Raises:
-            StreamError: the line is not a chat chunk.
+            ValueError: the engine returned fewer logprobs than tokens.
         """
-        try:
-            self._push(orjson.loads(line))
-        except Exception as error:
-            raise streams.stream_error(error) from error
-
-    def _push(self, chunk: dict[str, Any]) -> None:
-        if "prompt_token_ids" in chunk:
-            self.prompt_token_ids = chunk["prompt_token_ids"]
-        for choice in chunk["choices"]:
-            if isinstance(choice.get("matched_stop"), str):
-                self.stop_sequence = choice["matched_stop"]
-            if "token_ids" in choice:
-                self.token_ids += choice["token_ids"]
-                self.token_logprobs += [
-                    entry["logprob"] for entry in choice["logprobs"]["content"]
-                ]
-
-    def stamp(self, text: str) -> str:
-        """Write pending fields on an event; `message_start` gets the prompt's IDs."""
-        waiting = (self.prompt_token_ids, self.token_ids or None, self.stop_sequence)
-        if waiting == (None, None, None):
+        has_prompt = self.prompt_token_ids is not None
+        # Quotes inside JSON strings are escaped, so this matches only a type.
+        if not (self.is_pending() or has_prompt or '"message_delta"' in text):
             return text
         event = streams.parse(text)
         if event is None:
             return text
         data = event.data
-        if self.prompt_token_ids is not None and "message" in data:
+        if has_prompt and "message" in data:
             data["message"]["prompt_token_ids"] = self.prompt_token_ids
             self.prompt_token_ids = None
-        if self.stop_sequence is not None and data.get("type") == "message_delta":
-            if data["delta"].get("stop_reason") == "end_turn":
-                data["delta"]["stop_reason"] = "stop_sequence"
-                data["delta"]["stop_sequence"] = self.stop_sequence
-            self.stop_sequence = None
-        if self.token_ids:
-            data["token_ids"] = self.token_ids
-            data["token_logprobs"] = self.token_logprobs
-            self.token_ids, self.token_logprobs = [], []
+        if data.get("type") == "message_delta":
+            self._correct_stop_reason(data["delta"])
+        data.update(self.take())
         return event.text()
 
-    def end(self) -> None:
-        """Check at the end of the stream that nothing is pending.
-
-        Raises:
-            ValueError: token IDs are pending.
-        """
-        if self.token_ids:
-            raise ValueError(
-                "The stream ended before all token IDs were sent: none of its last "
-                "events had a place for them."
-            )
+    def _correct_stop_reason(self, delta: dict[str, Any]) -> None:
+        """Report a stop sequence that matched, which SGLang does not."""
+        reason = self.last.meta_info["finish_reason"] if self.last is not None else None
+        matched = (reason or {}).get("matched")
+        if delta.get("stop_reason") == "end_turn" and isinstance(matched, str):
+            delta["stop_reason"] = "stop_sequence"
+            delta["stop_sequence"] = matched
 
 
 def events(generate: Any) -> Any:
@@ -115,13 +76,19 @@ def events(generate: Any) -> Any:
     signature = inspect.signature(generate)
 
     @wraps(generate)
-    def stream(*args: Any, **kwargs: Any) -> Any:
-        asked = signature.bind(*args, **kwargs).arguments["anthropic_request"]
-        if not asked.return_token_ids:
-            return generate(*args, **kwargs)
-        trace = MessageTrace()
-        lines = generate(*args, **kwargs, trace=trace)
-        return streams.rewrite(lines, trace.stamp, error_events, trace.end)
+    def stream(self: AnthropicServing, *args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(self, *args, **kwargs).arguments
+        lines = generate(self, *args, **kwargs)
+        chat_request = bound["processed_request"]
+        if not bound["anthropic_request"].return_token_ids:
+            return lines
+        trace = MessageTrace(
+            traces.is_incremental(self.openai_serving_chat),
+            has_prompt=traces.wants_prompt(chat_request),
+        )
+        exchanges.of(chat_request).trace = trace
+        end = partial(traces.end, trace, "messages")
+        return streams.rewrite(lines, trace.stamp, error_events, end)
 
     return stream
 
@@ -198,11 +165,9 @@ def add_to_message(
     Also correct `stop_reason`: SGLang does not report a matched stop sequence.
     """
     choice: ChatCompletionResponseChoice = response.choices[0]
-    written: ChoiceLogprobs = choice.logprobs
-    entries: list[ChatCompletionTokenLogprob] = written.content
     message.prompt_token_ids = response.prompt_token_ids
     message.token_ids = choice.token_ids
-    message.token_logprobs = [entry.logprob for entry in entries]
+    message.token_logprobs = choice.token_logprobs
     if message.stop_reason == "end_turn" and isinstance(choice.matched_stop, str):
         message.stop_reason = "stop_sequence"
         message.stop_sequence = choice.matched_stop

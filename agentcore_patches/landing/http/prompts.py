@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _CHOICE_FIELDS = (
     "prompt_token_ids",
     "token_ids",
+    "token_logprobs",
     "prompt_logprobs",
     "meta_info",
     "routed_experts",

@@ -141,7 +141,7 @@ def _add_prefix(
 def _remember(
     serving: OpenAIServingResponses,
     request: ResponsesRequest,
-    trace: responses.ResponseTrace,
+    trace: traces.EventTrace,
     turn: Turn,
     output: list[Any],
 ) -> None:

@@ -114,21 +114,8 @@ def _without_nulls(item: Json) -> Json:
     return item
 
 
-class ResponseTrace(traces.Trace):
-    """Pending token IDs and logprobs of a response.
-
-    Attributes:
-        results: the engine's results, None before SGLang asks for them.
-    """
-
-    def __init__(
-        self, incremental: bool, has_logprobs: bool = True, has_prompt: bool = True
-    ):
-        super().__init__(incremental, prompt_on_chunk=has_prompt)
-        self.has_logprobs = has_logprobs
-        self.token_ids: list[int] = []
-        self.token_logprobs: list[float] = []
-        self.results: Results | None = None
+class ResponseTrace(traces.EventTrace):
+    """Pending token IDs and logprobs of a response."""
 
     def stamp(self, text: str) -> str:
         """Write pending IDs and logprobs on an event, and all of them on the last one.
@@ -136,10 +123,8 @@ class ResponseTrace(traces.Trace):
         Raises:
             ValueError: the engine returned fewer logprobs than tokens.
         """
-        choice = self.last
-        waits = choice is not None and choice.n_sent != choice.n_received
         # Quotes inside JSON strings are escaped, so this matches only a key.
-        if not waits and '"response":{' not in text:
+        if not self.is_pending() and '"response":{' not in text:
             return text
         event = streams.parse(text)
         if event is None:
@@ -159,33 +144,13 @@ class ResponseTrace(traces.Trace):
                 self.failed = self.failed or data["type"] == "response.failed"
         return event.text()
 
-    def take(self) -> dict[str, Any]:
-        """Return the pending IDs and logprobs as fields of an event.
-
-        Raises:
-            ValueError: the engine returned fewer logprobs than tokens.
-        """
-        choice = self.last
-        if choice is None or choice.n_sent == choice.n_received:
-            return {}
-        new = {
-            "token_ids": choice.output_ids[choice.n_sent : choice.n_received],
-            "token_logprobs": [
-                entry[0] for entry in traces.cut(choice)["output_token_logprobs"]
-            ],
-        }
-        choice.n_sent = choice.n_received
-        self.token_ids += new["token_ids"]
-        self.token_logprobs += new["token_logprobs"]
-        return new
-
     def whole(self) -> dict[str, Any]:
         """Return the fields of a finished response; call it after the last `take`."""
-        return {
-            **self._prompt(),
-            "token_ids": self.token_ids,
-            "token_logprobs": self.token_logprobs,
-        }
+        fields: dict[str, Any] = {"token_ids": [], "token_logprobs": []}
+        if (choice := self.last) is not None:
+            fields["token_ids"] = choice.output_ids[: choice.n_sent]
+            fields["token_logprobs"] = logprobs.flat(choice.lists)[: choice.n_sent]
+        return {**self._prompt(), **fields}
 
     def ending(self, response: dict[str, Any]) -> dict[str, Any]:
         """Return the fields that correct a response which did not complete.

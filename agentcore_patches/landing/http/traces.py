@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from .. import release
-from . import conversations, logprobs, metrics, request_fields, routed_experts, streams
+from . import (
+    conversations,
+    exchanges,
+    logprobs,
+    metrics,
+    request_fields,
+    routed_experts,
+    streams,
+)
+from .choices import Choice
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -32,6 +41,8 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.io_struct import GenerateReqInput
 
+    from .responses import Results
+
 # Quotes inside JSON strings are escaped, so these match only keys.
 _ANCHOR = '"logprobs":null,"finish_reason":'
 _FINISH = ',"finish_reason":'
@@ -45,31 +56,6 @@ AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
 ENDS: list[Callable[..., dict[str, Any]]] = []
 
 
-class Choice:
-    """The engine's output for one choice, and the amount of it that was sent."""
-
-    __slots__ = (
-        "index",
-        "meta_info",
-        "n_received",
-        "n_sent",
-        "new_logprobs",
-        "opening",
-        "output_ids",
-        "prompt_token_ids",
-    )
-
-    def __init__(self, index: int, prompt_token_ids: list[int] | None):
-        self.index = index
-        self.opening = f"{_FIRST_INDEX}{index},"
-        self.prompt_token_ids = prompt_token_ids
-        self.output_ids: list[int] = []
-        self.n_received = 0
-        self.n_sent = 0
-        self.meta_info: dict[str, Any] = {}
-        self.new_logprobs: dict[str, list[Any]] = {}
-
-
 class Trace:
     """Pending token IDs and logprobs of a stream.
 
@@ -80,6 +66,7 @@ class Trace:
         self,
         incremental: bool,
         write_logprobs: Callable[[dict[str, Any]], str] | None = None,
+        is_flat: bool = False,
         prompt_on_chunk: bool = True,
         prompt_on_choices: bool = False,
         n_choices: int | None = None,
@@ -90,7 +77,8 @@ class Trace:
         Args:
             incremental: `output_ids` holds only new IDs (--stream-output).
             write_logprobs: converts the engine's lists for a chunk's tokens to JSON;
-                None if the request asks for no logprobs.
+                None if the request asks for no `logprobs`.
+            is_flat: put `token_logprobs` on each chunk.
             prompt_on_chunk: put the prompt's token IDs on the first chunk.
             prompt_on_choices: put them on the first chunk of each choice.
             n_choices: number of choices, None if unknown.
@@ -99,9 +87,9 @@ class Trace:
                 stream as it is.
         """
         self.incremental = incremental
-        self.incremental_logprobs = incremental and release.LOGPROBS_ARE_NEW
         self.write_logprobs = write_logprobs
-        self.has_logprobs = write_logprobs is not None
+        self.is_flat = is_flat
+        self.has_logprobs = is_flat or write_logprobs is not None
         self.prompt_on_chunk = prompt_on_chunk
         self.prompt_on_choices = prompt_on_choices
         self.n_choices = n_choices
@@ -109,7 +97,7 @@ class Trace:
         self.required = required
         self.choices: dict[int, Choice] = {}
         self.last: Choice | None = None
-        # The only choice, once its lines need nothing but new token IDs.
+        # The only choice, once its lines need nothing but new tokens.
         self.quiet: Choice | None = None
         # The prompt that was prefilled: for the conversation memory, and until a line
         # has carried it.
@@ -128,29 +116,15 @@ class Trace:
             StreamError: the output does not have the fields of SGLang's engine.
         """
         try:
-            self._push(index, content)
+            choice = self.choices.get(index)
+            if choice is None:
+                if not self.required and "output_ids" not in content:
+                    return
+                choice = self._start(index, content.get("prompt_token_ids"))
+            self.last = choice
+            choice.push(content)
         except Exception as error:
             raise streams.stream_error(error) from error
-
-    def _push(self, index: int, content: dict[str, Any]) -> None:
-        if not self.required and "output_ids" not in content:
-            return
-        choice = self.choices.get(index)
-        if choice is None:
-            choice = self._start(index, content.get("prompt_token_ids"))
-        self.last = choice
-        if self.incremental:
-            choice.output_ids.extend(content["output_ids"])
-        else:
-            choice.output_ids = content["output_ids"]
-        # The engine may append to its list before a line is stamped.
-        choice.n_received = len(choice.output_ids)
-        choice.meta_info = meta_info = content["meta_info"]
-        if self.incremental_logprobs and self.has_logprobs:
-            for key in logprobs.KEYS:
-                if (values := meta_info.get(key)) is not None:
-                    choice.new_logprobs.setdefault(key, []).extend(values)
-            choice.meta_info = {**meta_info, **choice.new_logprobs}
 
     def _start(self, index: int, prompt_token_ids: list[int] | None) -> Choice:
         if not self.choices:
@@ -158,8 +132,12 @@ class Trace:
                 self.prefilled = prompt_token_ids
             if self.prompt_on_chunk:
                 self.prompt_token_ids = prompt_token_ids
-        choice = Choice(index, prompt_token_ids if self.prompt_on_choices else None)
-        self.choices[index] = choice
+        names: Sequence[str] = logprobs.KEYS if self.has_logprobs else ()
+        if self.write_logprobs is None:
+            names = names[:1]
+        self.choices[index] = choice = Choice(index, self.incremental, names)
+        if self.prompt_on_choices:
+            choice.prompt_token_ids = prompt_token_ids
         return choice
 
     def stamp(self, line: str) -> str:
@@ -171,12 +149,18 @@ class Trace:
         """
         choice = self.quiet
         if choice is not None:
-            # The fast path: most lines need only new token IDs.
+            # The fast path: most lines need only new tokens.
             start, end = choice.n_sent, choice.n_received
             if start == end:
                 return line
             before, key, after = line.rpartition(_FINISH)
             if key and choice.meta_info.get("weight_version") == self.known_version:
+                if self.is_flat:
+                    rows = choice.lists.get("output_token_logprobs", ())[start:end]
+                    if len(rows) != end - start:
+                        return self._stamp_event(line)
+                    values = _json([row[0] for row in rows])
+                    key = f',"token_logprobs":{values}{key}'
                 choice.n_sent = end
                 if end - start == 1:
                     token_id = choice.output_ids[start]
@@ -204,21 +188,25 @@ class Trace:
     def _choice_of(self, before: str) -> Choice | None:
         """Find the choice of a single-choice line by the text before its logprobs."""
         choice = self.last
-        if choice is not None and choice.opening in before:
+        if choice is not None and f"{_FIRST_INDEX}{choice.index}," in before:
             return choice
         index = before.partition(_FIRST_INDEX)[2].partition(",")[0]
         return self.choices.get(int(index)) if index.isdecimal() else None
 
     def _write_pending(self, choice: Choice) -> tuple[str, str]:
         """Return the pending fields of a choice and of its chunk, as JSON members."""
-        start, end = choice.n_sent, choice.n_received
-        written, token_ids = "null", ""
-        if start != end:
+        is_first = choice.n_sent == 0
+        token_ids, lists = choice.take()
+        written, new = "null", ""
+        if token_ids:
             if self.write_logprobs is not None:
-                written = self.write_logprobs(cut(choice))
-            token_ids = f'"token_ids":{_json(choice.output_ids[start:end])},'
-            choice.n_sent = end
-        on_choice = f'"logprobs":{written},{token_ids}'
+                # Those of the prompt come with the first ones of the completion.
+                lists = {**choice.meta_info, **lists} if is_first else lists
+                written = self.write_logprobs(lists)
+            new = f'"token_ids":{_json(token_ids)},'
+            if self.is_flat:
+                new += f'"token_logprobs":{_json(logprobs.flat(lists))},'
+        on_choice = f'"logprobs":{written},{new}'
         version = choice.meta_info.get("weight_version")
         is_known = version is None or version == self.known_version
         is_quiet = is_known and not self.metadata
@@ -239,7 +227,7 @@ class Trace:
             on_chunk.append(f'"metadata":{_json({**of_version, **self.metadata})}')
             self.first_version = self.known_version = version
             self.metadata = {}
-        elif not is_known and (start != end or self.first_version is None):
+        elif not is_known and (token_ids or self.first_version is None):
             # `known_version` is set only while chunks repeat the first version.
             if self.first_version is None:
                 self.first_version = version
@@ -323,6 +311,36 @@ class EndTrace(Trace):
         """Accept any end: this trace never has pending token IDs."""
 
 
+class EventTrace(Trace):
+    """Pending token IDs and logprobs of one choice, for events that are not of chat.
+
+    Attributes:
+        results: the engine's results for a response, None before SGLang asks for them.
+    """
+
+    def __init__(
+        self, incremental: bool, has_logprobs: bool = True, has_prompt: bool = True
+    ):
+        super().__init__(incremental, prompt_on_chunk=has_prompt)
+        self.has_logprobs = has_logprobs
+        self.results: Results | None = None
+
+    def is_pending(self) -> bool:
+        """True if no event has carried the last token IDs."""
+        return self.last is not None and self.last.n_sent != self.last.n_received
+
+    def take(self) -> dict[str, Any]:
+        """Return the pending IDs and logprobs as fields of an event.
+
+        Raises:
+            ValueError: the engine returned fewer logprobs than tokens.
+        """
+        if self.last is None or not self.is_pending():
+            return {}
+        token_ids, lists = self.last.take()
+        return {"token_ids": token_ids, "token_logprobs": logprobs.flat(lists)}
+
+
 def chat(generate: Any) -> Any:
     """Decorate the chat stream: add token IDs and logprobs.
 
@@ -341,20 +359,28 @@ def chat(generate: Any) -> Any:
         if request.return_token_ids is False:
             make = partial(generate, self, adapted_request, request, *args, **kwargs)
             return _with_ends(self, make, at_end)
+        own_trace = exchanges.of(request).trace
+        if own_trace is not None:
+            # The events that /v1/messages makes of the chunks carry the IDs.
+            return generate(
+                self, adapted_request, request, *args, **kwargs, trace=own_trace
+            )
         trace = Trace(
             is_incremental(self),
             logprobs.ChatLogprobs(self).dump if request.logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
             prompt_on_chunk=wants_prompt(request),
             prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
             n_choices=request.n,
             at_end=at_end,
-            required=bool(request.return_token_ids or request.logprobs or at_end),
+            required=bool(
+                request.return_token_ids or logprobs.come_with_ids(request) or at_end
+            ),
         )
         # SGLang's chunks carry only the logprobs of their last step.
         request = request.model_copy(update={"logprobs": False})
         lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        endpoint = _chat_endpoint(*args, *kwargs.values())
-        return _stamped(self, trace, lines, endpoint)
+        return _stamped(self, trace, lines, "chat")
 
     return stream
 
@@ -378,6 +404,7 @@ def completions(generate: Any) -> Any:
         trace = Trace(
             is_incremental(self),
             logprobs.completion_writer(self, request) if wants_logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
             prompt_on_chunk=False,
             prompt_on_choices=wants_prompt(request),
             at_end=at_end,
@@ -462,7 +489,7 @@ def add_to_chat_choice(
     With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
     text becomes an empty string, as in later releases.
     """
-    _add_at_end(serving, choice, request, ret_item)
+    _add_fields(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
         message: ChatMessage = choice.message
@@ -476,19 +503,21 @@ def add_to_completion(
     ret_item: dict[str, Any],
 ) -> None:
     """Add the requested fields to a choice of a non-streaming completion."""
-    _add_at_end(serving, choice, request, ret_item)
+    _add_fields(serving, choice, request, ret_item)
     if request.return_token_ids:
         choice.token_ids = ret_item["output_ids"]
         choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
 
 
-def _add_at_end(
+def _add_fields(
     serving: OpenAIServingBase,
     choice: ChatCompletionResponseChoice | CompletionResponseChoice,
     request: ChatCompletionRequest | CompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add the extra fields of a finished choice to a non-streaming response."""
+    """Add logprobs and the extra fields of a finished choice to a whole response."""
+    if request.return_token_logprobs:
+        choice.token_logprobs = logprobs.flat(ret_item["meta_info"])
     for make in _at_end(serving, request):
         for name, value in make(ret_item["meta_info"]).items():
             setattr(choice, name, value)
@@ -520,17 +549,6 @@ def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:
     """Count an answer whose token IDs were sent."""
     if trace.choices and not trace.failed:
         metrics.count(metrics.TRACED_ANSWERS, endpoint, mode)
-
-
-def _chat_endpoint(*arguments: Any) -> str:
-    """Return the endpoint of a chat stream: /v1/messages converts one.
-
-    Args:
-        arguments: one of them is the HTTP request, which forks may pass by other names.
-    """
-    scopes = (getattr(one, "scope", None) for one in arguments)
-    paths = [scope.get("path") for scope in scopes if isinstance(scope, dict)]
-    return "messages" if paths[:1] == ["/v1/messages"] else "chat"
 
 
 def rewrite(
@@ -574,27 +592,3 @@ def _json(value: Any) -> str:
         return f"[{value[0]}]"
     text: bytes = orjson.dumps(value)
     return text.decode()
-
-
-def cut(choice: Choice) -> dict[str, Any]:
-    """Return the engine's logprobs for the pending tokens of a choice.
-
-    Raises:
-        ValueError: there are fewer logprobs than tokens.
-    """
-    meta_info, start, end = choice.meta_info, choice.n_sent, choice.n_received
-    # The lists are cumulative and may be ahead of the token IDs.
-    tokens = (meta_info.get("output_token_logprobs") or ())[start:end]
-    if len(tokens) != end - start:
-        raise ValueError(
-            f"The engine gave {len(tokens)} logprobs for the {end - start} tokens "
-            f"{start} to {end - 1} of choice {choice.index}."
-        )
-    found = {"output_token_logprobs": tokens}
-    if (tops := meta_info.get("output_top_logprobs")) is not None:
-        found["output_top_logprobs"] = tops[start:end]
-    if start == 0:
-        for key in ("input_token_logprobs", "input_top_logprobs"):
-            if key in meta_info:
-                found[key] = meta_info[key]
-    return found

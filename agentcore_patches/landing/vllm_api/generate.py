@@ -31,6 +31,7 @@ from ..http import (
     routed_experts,
     streams,
 )
+from ..http.choices import Choice
 from ..http.request_fields import INT64
 from . import admin, content_parts, rendering
 from .bodies import (
@@ -486,7 +487,7 @@ def _whole(
         "choices": [
             {
                 "index": index,
-                **_piece(asked, item, item["output_ids"], 0),
+                **_piece(asked, item, item["output_ids"], item["meta_info"]),
                 **_end(manager, asked, item["meta_info"]),
             }
             for index, item in enumerate(items)
@@ -501,17 +502,16 @@ def _whole(
 
 
 def _piece(
-    asked: Asked, item: dict[str, Any], token_ids: list[int], start: int
+    asked: Asked, item: dict[str, Any], token_ids: list[int], lists: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of some tokens of a choice.
 
     Args:
         item: output of the engine.
         token_ids: the tokens.
-        start: position of their logprobs in the engine's lists.
+        lists: the engine's lists with an entry for each of these tokens.
     """
-    meta_info = item["meta_info"]
-    reason = meta_info["finish_reason"]
+    reason = item["meta_info"]["finish_reason"]
     fields: dict[str, Any] = {
         "token_ids": token_ids,
         "finish_reason": reason and reason["type"],
@@ -521,19 +521,12 @@ def _piece(
         fields["text"] = item["text"]
     count = asked.sampling.logprobs
     if count is not None:
-        end = start + len(token_ids)
-        rows = (meta_info.get("output_token_logprobs") or [])[start:end]
-        if len(rows) < len(token_ids):
-            raise ValueError(
-                f"The engine gave {len(rows)} logprobs for {len(token_ids)} tokens."
-            )
-        tops = meta_info.get("output_top_logprobs")
-        text = dump_logprobs(rows, tops[start:end] if tops else None, count)
+        rows = lists.get("output_token_logprobs") or []
+        text = dump_logprobs(rows, lists.get("output_top_logprobs"), count)
         fields["logprobs"] = orjson.Fragment(text)
     for name, key in _mask_fields(asked.sampling):
-        masks = meta_info.get(key) or []
-        fields[name] = masks[start : start + len(token_ids)]
-        if len(fields[name]) < len(token_ids):
+        fields[name] = masks = (lists.get(key) or [])[: len(token_ids)]
+        if len(masks) < len(token_ids):
             raise ValueError(
                 f"The engine gave {len(masks)} sampling masks for {len(token_ids)} "
                 "tokens."
@@ -731,11 +724,12 @@ class _Choices:
         self._asked = asked
         self._mode = "text" if asked.wants_text else "tokens"
         self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
-        self._logprobs_are_new = self._ids_are_new and release.LOGPROBS_ARE_NEW
         self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
-        self._n_tokens: dict[int, int] = {}
+        self._lists = [key for _, key in _mask_fields(asked.sampling)]
+        if asked.sampling.logprobs is not None:
+            self._lists += logprobs.KEYS
+        self._choices: dict[int, Choice] = {}
         self._n_characters: dict[int, int] = {}
-        self._infos: dict[int, dict[str, Any]] = {}
 
     def chunk(self, item: dict[str, Any]) -> bytes:
         """Write the event for an output of the engine.
@@ -748,30 +742,29 @@ class _Choices:
         if reason and reason["type"] == "abort" and reason.get("status_code"):
             raise BadRequest(None, reason["message"], int(reason["status_code"]))
         index = item.get("index", 0)
-        sent = self._n_tokens.get(index, 0)
-        token_ids = item["output_ids"]
-        if not self._ids_are_new:
-            token_ids = token_ids[sent:]
-        self._n_tokens[index] = sent + len(token_ids)
+        is_first = not self._choices
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = Choice(index, self._ids_are_new, self._lists)
+            self._choices[index] = choice
+        choice.push(item)
         if asked.wants_text and not self._text_is_new:
             n_characters = self._n_characters.get(index, 0)
             self._n_characters[index] = len(item["text"])
             item = {**item, "text": item["text"][n_characters:]}
-        start = 0 if self._logprobs_are_new else sent
-        choice = {"index": index, **_piece(asked, item, token_ids, start)}
+        fields = {"index": index, **_piece(asked, item, *choice.take())}
         if reason:
-            choice |= _end(self._manager, asked, meta_info)
+            fields |= _end(self._manager, asked, meta_info)
         data: dict[str, Any] = {
             "request_id": asked.request_id,
             "output_mode": self._mode,
-            "choices": [choice],
+            "choices": [fields],
         }
-        if not self._infos:
+        if is_first:
             if asked.wants_prompt:
                 data |= _prompt(self._manager, asked, item)
             if asked.sampling.prompt_logprobs is not None:
                 data["prompt_logprobs"] = _prompt_logprobs(asked, meta_info)
-        self._infos[index] = meta_info
         if asked.usage == "each":
             data["usage"] = self._usage()
         return _event(data)
@@ -791,7 +784,7 @@ class _Choices:
         return usage + b"data: [DONE]\n\n"
 
     def _usage(self) -> dict[str, Any]:
-        return _usage([info for _, info in sorted(self._infos.items())])
+        return _usage([one.meta_info for _, one in sorted(self._choices.items())])
 
 
 def _event(data: dict[str, Any]) -> bytes:

@@ -36,6 +36,7 @@ from agentcore_patches.patches.hooks import Hook
 RESPONSE_FIELDS = (
     "prompt_token_ids",
     "token_ids",
+    "token_logprobs",
     "meta_info",
     "routed_experts_start_len",
     "weight_version",

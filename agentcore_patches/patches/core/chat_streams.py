@@ -16,7 +16,7 @@ from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
-_STAMPED = ("token_ids", "prompt_token_ids", "metadata")
+_STAMPED = ("token_ids", "token_logprobs", "prompt_token_ids", "metadata")
 
 HOOKS: tuple[Hook, ...] = (
     Hook(

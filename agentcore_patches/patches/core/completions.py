@@ -59,14 +59,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "completions/ask-engine",
-        "ask the engine for prompt IDs, and for logprobs without text",
+        "ask the engine for prompt IDs and logprobs",
         Insert(
             SERVING_COMPLETIONS,
             f"{_COMPLETION}._convert_to_internal_request",
             "if request.return_token_ids:\n"
             "    adapted_request.return_prompt_token_ids = True\n"
-            "if request.return_tokens_as_token_ids:\n"
-            "    adapted_request.return_text_in_logprobs = False",
+            "agentcore.http.logprobs.ask(request, adapted_request)",
             before="return adapted_request, request",
         ),
     ),
@@ -126,7 +125,7 @@ HOOKS: tuple[Hook, ...] = (
         RefuseField(
             PROTOCOL,
             "CompletionResponseStreamChoice",
-            ("token_ids", "prompt_token_ids"),
+            ("token_ids", "prompt_token_ids", "token_logprobs"),
         ),
         since={
             "0.5.17": absent(

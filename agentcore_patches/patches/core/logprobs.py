@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from agentcore_patches.edits import Insert, Replace
+from agentcore_patches.edits import AddField, Insert, Replace
 from agentcore_patches.patches.hooks import Hook
 from agentcore_patches.patches.paths import (
     HTTP_SERVER,
     LOGPROB_RESULTS,
     OUTPUT_PROCESSOR,
+    PROTOCOL,
     SERVING_CHAT,
     SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
+_REFUSE = (
+    "agentcore_refusal = agentcore.http.logprobs.check(\n"
+    "    self.tokenizer_manager, request\n"
+    ")\n"
+    "if agentcore_refusal is not None:\n"
+    "    return agentcore_refusal"
+)
+
 HOOKS: tuple[Hook, ...] = (
+    Hook(
+        "logprobs/flat-request",
+        "return the logprob of each token, without its text",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_token_logprobs: Optional[bool] = None",
+        ),
+        also=("CompletionRequest",),
+    ),
+    Hook(
+        "logprobs/flat-choice",
+        "hold one logprob for each of token_ids",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionResponseChoice",
+            "token_logprobs: Optional[List[float]] = None",
+        ),
+        also=("CompletionResponseChoice",),
+    ),
     Hook(
         "logprobs/refuse-chat",
         "reject logprobs that the engine does not record",
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._validate_request",
-            "if request.logprobs and request.return_token_ids is not False:\n"
-            "    agentcore_refusal = agentcore.http.logprobs.refusal(self.tokenizer_manager)\n"
-            "    if agentcore_refusal is not None:\n"
-            "        return agentcore_refusal",
+            _REFUSE,
         ),
     ),
     Hook(
@@ -32,10 +58,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._validate_request",
-            "if request.logprobs is not None and request.return_token_ids:\n"
-            "    agentcore_refusal = agentcore.http.logprobs.refusal(self.tokenizer_manager)\n"
-            "    if agentcore_refusal is not None:\n"
-            "        return agentcore_refusal",
+            _REFUSE,
         ),
     ),
     Hook(
@@ -98,7 +121,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
-            "if request.logprobs and request.return_token_ids is not False:\n"
+            "if agentcore.http.logprobs.come_with_ids(request):\n"
             "    agentcore.http.logprobs.cut(ret)",
         ),
     ),
@@ -108,7 +131,7 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             SERVING_COMPLETIONS,
             "OpenAIServingCompletion._build_completion_response",
-            "if request.logprobs is not None and request.return_token_ids:\n"
+            "if agentcore.http.logprobs.come_with_ids(request):\n"
             "    agentcore.http.logprobs.cut_completion(request, ret)",
         ),
     ),

@@ -7,7 +7,7 @@ its files.
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddParameter, Decorate, Insert
+from agentcore_patches.edits import AddField, Decorate, Insert
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVING
 
@@ -111,7 +111,8 @@ HOOKS: tuple[Hook, ...] = (
             f"{_SERVING}._convert_to_chat_completion_request",
             'request_data["return_token_ids"] = '
             "bool(anthropic_request.return_token_ids)\n"
-            'request_data["logprobs"] = bool(anthropic_request.return_token_ids)\n'
+            'request_data["return_token_logprobs"] = '
+            "bool(anthropic_request.return_token_ids)\n"
             "if anthropic_request.return_prompt_token_ids is False:\n"
             '    request_data["return_prompt_token_ids"] = False',
             before="chat_request = ChatCompletionRequest(**request_data)",
@@ -132,22 +133,5 @@ HOOKS: tuple[Hook, ...] = (
         "messages/stamp",
         "write token IDs and logprobs on each event of the stream",
         Decorate(ANTHROPIC_SERVING, _STREAM, "agentcore.http.messages.events"),
-    ),
-    Hook(
-        "messages/trace",
-        "pass the trace; it is None unless return_token_ids is true",
-        AddParameter(ANTHROPIC_SERVING, _STREAM, "trace=None"),
-    ),
-    Hook(
-        "messages/push",
-        "record each chat chunk; its token IDs go on the next event",
-        Insert(
-            ANTHROPIC_SERVING,
-            _STREAM,
-            "if trace is not None:\n    trace.push(data_str)",
-            after=(
-                "chunk = ChatCompletionStreamResponse.model_validate_json(data_str)"
-            ),
-        ),
     ),
 )

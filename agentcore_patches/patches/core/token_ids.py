@@ -78,14 +78,13 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "token-ids/ask-engine",
-        "ask the engine for prompt IDs, and for logprobs without text",
+        "ask the engine for prompt IDs and logprobs",
         Insert(
             SERVING_CHAT,
             f"{_CHAT}._convert_to_internal_request",
             "if request.return_token_ids is not False:\n"
             "    adapted_request.return_prompt_token_ids = True\n"
-            "if request.return_tokens_as_token_ids:\n"
-            "    adapted_request.return_text_in_logprobs = False",
+            "agentcore.http.logprobs.ask(request, adapted_request)",
             before="return adapted_request, request",
         ),
     ),

@@ -47,6 +47,34 @@ def _kept(answer: Any) -> list[Any]:
     ]
 
 
+def _flat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
+    """Return the fields that the SDK's models do not declare."""
+    asked: Any = {**OPTIONS, "messages": messages}
+    asked["extra_body"] = {"return_token_logprobs": True}
+    whole: Any = client.chat.completions.create(**asked)
+    [choice] = whole.choices
+    extra = choice.model_extra
+    prompt = None
+    added_up: dict[str, list[Any]] = {"token_ids": [], "token_logprobs": []}
+    chunks: Any = client.chat.completions.create(**asked, stream=True)
+    for chunk in chunks:
+        prompt = chunk.model_extra.get("prompt_token_ids", prompt)
+        for delta in chunk.choices:
+            for name, values in added_up.items():
+                values += delta.model_extra.get(name, [])
+    return {
+        "chat.completions.create(), token_logprobs": [
+            whole.model_extra["prompt_token_ids"],
+            extra["token_ids"],
+            extra["token_logprobs"],
+        ],
+        "chat.completions.create(stream=True), token_logprobs": [
+            prompt,
+            *added_up.values(),
+        ],
+    }
+
+
 def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
     asked: Any = {
         **OPTIONS,
@@ -80,5 +108,6 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
     )
     found = _chat(client, task["messages"])
     if task["completions"]:
+        found |= _flat(client, task["messages"])
         found |= _completions(client, task["prompt"])
     return found

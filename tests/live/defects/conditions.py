@@ -139,6 +139,12 @@ def _(body: Json, choice: Json) -> None:
             entry["token"] = "x"
 
 
+@in_choice("a flat logprob lost", "other-traces", "are not the logprobs")
+def _(body: Json, choice: Json) -> None:
+    if choice.get("token_logprobs"):
+        choice["token_logprobs"].pop()
+
+
 @plant("answers that vary", "determinism", "different answers", Outcome.INCONCLUSIVE)
 class Varying(ChatWhole):
     count = 0

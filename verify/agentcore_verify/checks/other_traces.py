@@ -3,8 +3,8 @@
 With `return_token_ids: true`, `/v1/completions`, `/v1/messages` and `/v1/responses` return
 the prompt's IDs, the completion's and its logprobs, with and without streaming, and they
 equal those of the same prompt in chat.
-`return_tokens_as_token_ids: true` names each token of the logprobs by its ID. If not,
-trainers that read these places lose their samples without a message.
+`return_tokens_as_token_ids: true` names each token of the logprobs by its ID, and
+`return_token_logprobs: true` repeats their numbers alone. If not, trainers that read these places lose their samples without a message.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
 
 QUESTION = "emoji"
 BY_ID = "return_tokens_as_token_ids"
+FLAT = "return_token_logprobs"
 
 
 def check(subject: Subject) -> str:
@@ -69,7 +70,8 @@ def _check_responses(subject: Subject, chat: Exchange) -> None:
 
 
 def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
-    reply = subject.ask(QUESTION, stream=stream, logprobs=True, **{BY_ID: True})
+    flags = {BY_ID: True, FLAT: True}
+    reply = subject.ask(QUESTION, stream=stream, logprobs=True, **flags)
     entries = reply.completions[0].logprobs or ()
     expected = [f"token_id:{value}" for value in chat.ids()]
     for position, (entry, name) in enumerate(zip(entries, expected, strict=False)):
@@ -79,6 +81,13 @@ def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
                 f"{position} is {entry['token']!r}, not {name!r}."
             )
     assert_aligned(f"{reply.where} with {BY_ID}", chat.ids(), entries)
+    flat = [
+        value
+        for piece in reply.completions[0].pieces
+        for value in piece.raw.get("token_logprobs", ())
+    ]
+    if flat != [entry["logprob"] for entry in entries]:
+        raise Failed(f"{reply.where} with {FLAT}: token_logprobs are not the logprobs.")
 
 
 def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:

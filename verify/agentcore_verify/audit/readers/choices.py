@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ...profiles import PROMPT, RECORDED_IDS, as_id, first_at
 from ..turns import Answer, History, Json, Span, Turn
 from . import fields
 from .fields import BadRecord, count, ids, number, numbers, obj, objs, text
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -22,6 +24,7 @@ class _Choice:
     ids: list[int] | None = None
     prompt: list[int] | None = None
     logprobs: list[float | None] | None = None
+    flat: list[float | None] | None = None
     pieces: list[str] = field(default_factory=list)
     named: list[int] = field(default_factory=list)
     finish: str = ""
@@ -45,6 +48,8 @@ class _Choice:
         self.meta = obj(choice.get("meta_info"), "choices[].meta_info") or self.meta
         if choice.get("logprobs"):
             self._add_logprobs(obj(choice["logprobs"], "choices[].logprobs"))
+        name = "choices[].token_logprobs"
+        self.flat = _joined(self.flat, numbers(choice.get("token_logprobs"), name))
 
     def _add_logprobs(self, logprobs: Json) -> None:
         flat = numbers(logprobs.get("token_logprobs"), "token_logprobs")
@@ -89,6 +94,8 @@ class _Choice:
         if logprobs is not None and prompt_tokens:
             logprobs = logprobs[prompt_tokens:]
             pieces, named = pieces[prompt_tokens:], named[prompt_tokens:]
+        if self.flat is not None:
+            logprobs = self.flat
         if found is None and named and not pieces:
             found = named
         return Answer(
@@ -165,7 +172,7 @@ def _ids_of(choice: Json) -> list[int] | None:
     return ids(first_at(choice, RECORDED_IDS), "choices[].token_ids")
 
 
-def _joined(before: list[int] | None, new: list[int] | None) -> list[int] | None:
+def _joined(before: list[T] | None, new: list[T] | None) -> list[T] | None:
     if new is None:
         return before
     before = [] if before is None else before

@@ -20,6 +20,7 @@ class GenerateReqInput:
     return_logprob: Any
     return_prompt_token_ids: bool
     return_routed_experts: bool
+    return_text_in_logprobs: bool
     rid: Any
     routed_dp_rank: int | None  # since 0.5.10
     routed_experts_start_len: int

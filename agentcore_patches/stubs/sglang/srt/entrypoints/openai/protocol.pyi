@@ -38,12 +38,6 @@ class ChatMessage(BaseModel):
     content: str | None
     tool_calls: list[ToolCall]
 
-class ChoiceLogprobs(BaseModel):
-    content: list[ChatCompletionTokenLogprob]
-
-class ChatCompletionTokenLogprob(BaseModel):
-    logprob: float
-
 class ChatCompletionRequest(BaseModel):
     _exchange: Any
     cache_salt: Any
@@ -66,6 +60,8 @@ class ChatCompletionRequest(BaseModel):
     return_prompt_token_ids: bool
     return_routed_experts: bool
     return_token_ids: bool | None
+    return_token_logprobs: bool | None
+    return_tokens_as_token_ids: bool | None
     return_weight_versions: bool | None
     rid: Any
     routed_experts_format: str | None
@@ -88,6 +84,7 @@ class CompletionRequest(BaseModel):
     prompt_logprobs: Any  # by vllm_api
     return_routed_experts: bool
     return_token_ids: bool | None
+    return_token_logprobs: bool | None
     return_tokens_as_token_ids: bool | None
     return_weight_versions: bool | None
     routed_experts_format: str | None
@@ -119,6 +116,7 @@ class ChatCompletionResponseChoice(BaseModel):
     meta_info: dict[str, Any] | None
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
+    token_logprobs: list[float] | None
 
 class ChatCompletionResponse(BaseModel):
     choices: list[ChatCompletionResponseChoice]
@@ -131,6 +129,7 @@ class CompletionResponseChoice(BaseModel):
     prompt_logprobs: Any  # by vllm_api
     prompt_token_ids: list[int] | None
     token_ids: list[int] | None
+    token_logprobs: list[float] | None
 
 class CompletionResponse(BaseModel):
     choices: list[CompletionResponseChoice]
