@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.landing.http import exchanges
 from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering, salts
 from agentcore_patches.landing.vllm_api.bodies import BadRequest
 from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
@@ -328,9 +329,11 @@ class Engine:
         self.running[request_id] = asked
         return asked
 
-    def send(self, asked: Any, rid: str, **sent: str) -> None:
+    def send(self, asked: Any, rid: str, engine_rid: str | None = None) -> None:
         obj = SimpleNamespace(sampling_params=asked.sampling.params)
-        self.rid_to_state[rid] = SimpleNamespace(obj=obj, **sent)
+        state: Any = SimpleNamespace(obj=obj)
+        exchanges.run_of(state).engine_rid = engine_rid
+        self.rid_to_state[rid] = state
 
 
 async def until(condition: Any) -> None:

@@ -9,19 +9,19 @@ A value that orjson would write differently takes SGLang's own path.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
 from .. import release
-from . import logprobs, metrics
+from . import exchanges, logprobs, metrics
 
 if TYPE_CHECKING:
     from fastapi import Request
     from pydantic import BaseModel
     from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
         ChatCompletionResponse,
         CompletionResponse,
     )
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = Any
 """JSON data, or any other object found in its place."""
-
-# The serving object and the engine's output of each choice whose logprobs `answer` will
-# write, in the order of the choices. None if the caller is not `answer`.
-_unwritten: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar(
-    "agentcore_unwritten", default=None
-)
 
 
 class RequestTokenIds:
@@ -60,18 +54,16 @@ class RequestTokenIds:
         return handler(value)
 
 
-async def answer(making: Awaitable[Any]) -> Any:
+async def answer(request: Any, making: Awaitable[Any]) -> Any:
     """Return the HTTP response, or a pydantic model that FastAPI will write.
 
     Args:
+        request: the request of the API, of any endpoint.
         making: builds the pydantic model or an error response.
     """
-    unwritten: list[tuple[Any, dict[str, Any]]] = []
-    _unwritten.set(unwritten)
-    try:
-        response = await making
-    finally:
-        _unwritten.set(None)
+    unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]] = []
+    exchanges.of(request).unwritten = unwritten
+    response = await making
     if not hasattr(response, "choices"):
         return response
     if metrics.is_on():
@@ -95,12 +87,16 @@ def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
         metrics.count(metrics.TRACED_ANSWERS, endpoint, "whole")
 
 
-def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
+def build_logprobs(
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    ret_item: dict[str, Any],
+) -> Any:
     """Build the logprobs model of a choice, without a model for each token.
 
     If `answer` will write the logprobs itself, the model holds only the first token's.
     """
-    unwritten = _unwritten.get()
+    unwritten = exchanges.of(request).unwritten
     if unwritten is not None:
         unwritten.append((serving, ret_item))
         meta_info = logprobs.cut_to_first(ret_item["meta_info"], 1)
@@ -108,7 +104,9 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
     return serving._process_response_logprobs(ret_item)
 
 
-def _write(response: BaseModel, unwritten: list[tuple[Any, dict[str, Any]]]) -> Any:
+def _write(
+    response: BaseModel, unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]]
+) -> Any:
     """Write the response that FastAPI would write; None if orjson cannot.
 
     Args:

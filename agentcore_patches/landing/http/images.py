@@ -20,7 +20,7 @@ from typing import (
 )
 
 from .. import release
-from . import request_fields
+from . import exchanges, request_fields
 
 if TYPE_CHECKING:
     import torch
@@ -408,7 +408,7 @@ async def start_stream(
                 manager.abort_request(rid)
         return str(error)
     first = {**_copy_lists(first), "meta_info": _copy_lists(first["meta_info"])}
-    vars(obj)["started"] = (first, outputs)
+    exchanges.note(obj, started=exchanges.Started(first, outputs))
     return None
 
 
@@ -416,9 +416,11 @@ def take_started(
     obj: GenerateReqInput | EmbeddingReqInput,
 ) -> AsyncIterator[Any] | None:
     """Return the outputs of a stream that `start_stream` started, None without any."""
-    if "started" not in vars(obj):
+    started = exchanges.call_of(obj).started
+    if started is None:
         return None
-    return _all_outputs(*vars(obj).pop("started"))
+    exchanges.note(obj, started=None)
+    return _all_outputs(*started)
 
 
 async def _all_outputs(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -429,6 +431,7 @@ async def _all_outputs(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator
 
 async def end_stream(obj: GenerateReqInput) -> None:
     """Close a stream that `start_stream` started and that has no reader."""
-    if "started" in vars(obj):
-        _, outputs = vars(obj).pop("started")
-        await outputs.aclose()
+    started = exchanges.call_of(obj).started
+    if started is not None:
+        exchanges.note(obj, started=None)
+        await started.others.aclose()

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
-from . import images, metrics, request_fields, routed_experts
+from . import exchanges, images, metrics, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -355,22 +355,23 @@ def record(
         prompt = input_ids if isinstance(input_ids, list) else list(input_ids)
         # From 0.5.13 on, SGLang would copy the prompt for each sample of a request.
         vars(obj)["return_prompt_token_ids"] = False
+    prefilled = exchanges.Prefilled(len(input_ids), prompt)
     # Copies of the request for `n` > 1 inherit it.
-    vars(obj)["prefilled"] = kept = (len(input_ids), prompt)
+    exchanges.note(obj, prefilled=prefilled)
     state = manager.rid_to_state.get(obj.rid)
     if state is not None:
-        vars(state)["prefilled"] = kept
+        exchanges.run_of(state).prefilled = prefilled
 
 
-def _prefilled(state: ReqState) -> tuple[int, list[int] | None]:
-    """Return what `keep` recorded: on the state, or in 0.5.9 on the request."""
-    kept: tuple[int, list[int] | None] | None = vars(state).get("prefilled")
-    return kept or vars(state.obj).get("prefilled", (0, None))
+def _prefilled(state: ReqState) -> exchanges.Prefilled:
+    """Return what `record` recorded: in 0.5.9 and for samples, only on the request."""
+    known = exchanges.run_of(state).prefilled
+    return known or exchanges.call_of(state.obj).prefilled or exchanges.Prefilled()
 
 
 def count(state: ReqState) -> int:
     """Return the number of prefilled prompt tokens, 0 if it is unknown."""
-    return _prefilled(state)[0]
+    return _prefilled(state).n_tokens
 
 
 def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
@@ -380,14 +381,16 @@ def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None
     IDs that were prefilled: then none are returned.
     """
     out.pop("prompt_token_ids", None)
-    n_tokens, prompt = _prefilled(state)
-    if prompt is None:
+    prefilled = _prefilled(state)
+    if prefilled.token_ids is None:
         return
-    if n_tokens == out["meta_info"]["prompt_tokens"]:
-        out["prompt_token_ids"] = prompt
+    if prefilled.n_tokens == out["meta_info"]["prompt_tokens"]:
+        out["prompt_token_ids"] = prefilled.token_ids
     if is_stream or state.finished:
-        # The request lives as long as its answer.
-        vars(state)["prefilled"] = vars(state.obj)["prefilled"] = (n_tokens, None)
+        # The request lives as long as its answer: free the IDs.
+        without_ids = exchanges.Prefilled(prefilled.n_tokens)
+        exchanges.run_of(state).prefilled = without_ids
+        exchanges.note(state.obj, prefilled=without_ids)
 
 
 def add_to_choice(

@@ -24,6 +24,7 @@ from .. import release
 from ..http import (
     adapters,
     defaults,
+    exchanges,
     images,
     logprobs,
     prompts,
@@ -938,7 +939,7 @@ class Aborts:
 
 def _is_sent(manager: TokenizerManager, state: ReqState) -> bool:
     """True once a request was sent to the engine."""
-    return manager.server_args.language_only or "engine_rid" in vars(state)
+    return manager.server_args.language_only or bool(exchanges.run_of(state).engine_rid)
 
 
 def samples(manager: TokenizerManager, asked: Asked) -> Iterator[str]:
