@@ -53,6 +53,8 @@ _NOT_RESET = (
     "cache, so a trainer does not need to reset it."
 )
 
+_UPDATING = "The weights are being updated. Try again when that has finished."
+
 _FROM_DISK = (
     'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
@@ -285,12 +287,10 @@ class _Control:
         if mode is None:
             mode = "wait" if call.flag("wait_for_inflight_requests") else "abort"
         clear = call.flag("clear_cache")
-        if (
-            clear
-            and mode == "keep"
-            and await self._manager.model_update_lock.is_locked()
-        ):
-            raise BadRequest("clear_cache", _NOT_RESET)
+        lock = self._manager.model_update_lock
+        if clear and mode == "keep" and await lock.is_locked():
+            reason = _UPDATING if lock._writer_active else _NOT_RESET
+            raise BadRequest("clear_cache", reason)
         async with self._paused(mode):
             if clear or (clear is None and mode != "keep"):
                 await self._flush("clear_cache")
@@ -331,7 +331,8 @@ class _Control:
             if not is_held(manager):
                 vars(manager)["pause_mode"] = "wait"
             manager.is_pause = True
-        while await manager.model_update_lock.is_locked():
+        lock = manager.model_update_lock
+        while await lock.is_locked():
             if not manager.is_pause:
                 raise BadRequest(
                     "mode", "Generation was resumed before all requests had finished."
@@ -339,8 +340,10 @@ class _Control:
             if is_held(manager):
                 raise BadRequest(
                     "mode",
-                    "Generation is paused, so open requests cannot finish. Resume it "
-                    "first, or pause with mode=abort.",
+                    _UPDATING
+                    if lock._writer_active
+                    else "Generation is paused, so open requests cannot finish. Resume "
+                    "it first, or pause with mode=abort.",
                 )
             await asyncio.sleep(_POLL_INTERVAL)
 
