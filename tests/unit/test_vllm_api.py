@@ -285,7 +285,7 @@ def asked(**more: Any) -> Any:
     sampling = translate(tokenizer_manager(), {"logprobs": 0}, False)
     fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
     fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
-    return generate.Asked(**{**fields, "usage": "", "n_images": 0, **more})
+    return generate.Job(**{**fields, "usage": "", "n_images": 0, **more})
 
 
 def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
@@ -464,9 +464,7 @@ def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
 
 
 def test_verify_knows_every_route_of_vllm() -> None:
-    control = admin._Control(tokenizer_manager(), {}, lambda _: 0)
-    routes = {path for path, *_ in control.routes()}
-    assert {generate.PATH, rendering.PATH, *routes} == set(ROUTES)
+    assert {generate.PATH, rendering.PATH, *admin.ROUTES} == set(ROUTES)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,6 +50,15 @@ if TYPE_CHECKING:
     from .remembered import Conversation
 
 FIELD = "required_prefix_token_ids"
+
+_OF_TURN = ("prompt_token_ids", "generation_token_ids", "token_ids")
+
+# Counters of tokens, and their names in `metadata.prefix`.
+_COUNTED = {
+    metrics.REQUIRED_TOKENS: "required",
+    metrics.KEPT_TOKENS: "kept",
+    metrics.MATCHED_TOKENS: "template_matched",
+}
 
 # Fields of a chat request by which a client can choose the tokens of the answer, or add
 # some that its text does not show.
@@ -91,16 +101,27 @@ class Prefix(NamedTuple):
     written: bytes = b""
 
 
+class _ToolCall:
+    """A tool call of a stream, with the attributes of the whole one."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.name = ""
+        self.parts: list[str] = []
+
+    @property
+    def function(self) -> Any:
+        """Its name and arguments."""
+        return SimpleNamespace(name=self.name, arguments="".join(self.parts))
+
+
 class Answer:
     """The message of one choice, put together from a stream as a client does it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._names: list[str] = []
-        self._arguments: list[list[str]] = []
-        self._indices: list[int] = []
-        # The position of the latest call with an index.
-        self._latest: dict[int, int] = {}
+        self._calls: list[_ToolCall] = []
+        self._latest: dict[int, _ToolCall] = {}
 
     @property
     def content(self) -> str:
@@ -108,35 +129,25 @@ class Answer:
         return "".join(self._texts)
 
     @property
-    def tool_calls(self) -> list[Any]:
+    def tool_calls(self) -> list[_ToolCall]:
         """The tool calls, ordered by index, then by their first parts."""
-        return [
-            SimpleNamespace(
-                function=SimpleNamespace(
-                    name=self._names[at], arguments="".join(self._arguments[at])
-                )
-            )
-            for at in sorted(range(len(self._names)), key=self._indices.__getitem__)
-        ]
+        return sorted(self._calls, key=attrgetter("index"))
 
     def add(self, delta: dict[str, Any]) -> None:
         """Add the delta of a chunk.
 
         Only the first part of a tool call has an ID. Its index may be another call's.
         """
-        if delta.get("content"):
-            self._texts.append(delta["content"])
+        self._texts.append(delta.get("content") or "")
         for part in delta.get("tool_calls") or ():
             index = part.get("index") or 0
             if part.get("id") or index not in self._latest:
-                self._latest[index] = len(self._names)
-                self._indices.append(index)
-                self._names.append("")
-                self._arguments.append([])
-            at = self._latest[index]
+                self._latest[index] = _ToolCall(index)
+                self._calls.append(self._latest[index])
+            call = self._latest[index]
             said = part.get("function") or {}
-            self._names[at] = said.get("name") or self._names[at]
-            self._arguments[at].append(said.get("arguments") or "")
+            call.name = said.get("name") or call.name
+            call.parts.append(said.get("arguments") or "")
 
 
 class Turn:
@@ -242,13 +253,22 @@ class Turn:
 
     def count(self) -> None:
         """Count a turn for the metrics, and a hit or miss of the memory for the log."""
-        if self.metadata is None:
+        said = self.metadata
+        if said is None:
             return
+        missed = said.get("missed")
         if metrics.is_on():
-            _count(self.metadata)
+            source, result = said["source"], "continued"
+            if missed is not None:
+                source, result = "server", "missed"
+                metrics.count_miss(missed)
+            metrics.count(metrics.PREFIX_TURNS, source, result)
+            for name, key in _COUNTED.items():
+                if key in said:
+                    metrics.count(name, source, by=said[key])
         memory = conversations.memory()
-        if memory is not None and self.metadata["source"] in ("server", "template"):
-            memory.count(self.metadata.get("missed"))
+        if memory is not None and said["source"] in ("server", "template"):
+            memory.count(missed)
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Record a chunk of a stream; remember each choice that finishes."""
@@ -290,21 +310,6 @@ class Turn:
             memory.put(answered, [*prompt, *token_ids])
             metrics.set_to(metrics.MEMORY_BYTES, memory.n_bytes)
             metrics.set_to(metrics.MEMORY_ENTRIES, len(memory))
-
-
-def _count(said: dict[str, Any]) -> None:
-    """Count a turn for the metrics by its `metadata.prefix`."""
-    if "missed" in said:
-        metrics.count(metrics.PREFIX_TURNS, "server", "missed")
-        metrics.count_miss(said["missed"])
-        return
-    metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
-    for name, key in (
-        (metrics.REQUIRED_TOKENS, "required"),
-        (metrics.KEPT_TOKENS, "kept"),
-        (metrics.MATCHED_TOKENS, "template_matched"),
-    ):
-        metrics.count(name, said["source"], by=said[key])
 
 
 def continued(process: Any) -> Any:
@@ -453,8 +458,8 @@ def _find_asked(
         if message.role != "assistant":
             continue
         last = index
-        prompt = _ids_of(message, "prompt_token_ids", index)
-        for field in ("generation_token_ids", "token_ids"):
+        prompt = _ids_of(message, _OF_TURN[0], index)
+        for field in _OF_TURN[1:]:
             if generated := _ids_of(message, field, index):
                 break
         if prompt and generated:
@@ -469,21 +474,17 @@ def _find_asked(
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
+    name, ids = prefix.name, prefix.token_ids
     if request_fields.read(request, "input_ids") is not None:
-        raise PrefixError(
-            f"{prefix.name} cannot be used with input_ids, which are the whole prompt.",
-            prefix.source,
+        error = f"{name} cannot be used with input_ids, which are the whole prompt."
+    elif manager.server_args.skip_tokenizer_init:
+        error = (
+            f"{name} needs a tokenizer, but the server runs with --skip-tokenizer-init."
         )
-    if manager.server_args.skip_tokenizer_init:
-        raise PrefixError(
-            f"{prefix.name} needs a tokenizer, but the server runs with "
-            "--skip-tokenizer-init.",
-            prefix.source,
-        )
-    has_media = prompts.has_media(request.messages)
-    found = prompts.find_token_error(manager, prefix.token_ids, prefix.name, has_media)
-    if found is not None:
-        _, error = found
+    else:
+        has_media = prompts.has_media(request.messages)
+        _, error = prompts.find_token_error(manager, ids, name, has_media) or ("", "")
+    if error:
         raise PrefixError(error, prefix.source)
     return prefix
 
@@ -716,7 +717,7 @@ def keep_token_ids(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> 
     """Copy the token IDs of messages to their dumps, which exclude them."""
     for message, data in zip(messages or (), dumped, strict=True):
         if message.role == "assistant":
-            for field in ("prompt_token_ids", "generation_token_ids", "token_ids"):
+            for field in _OF_TURN:
                 if (value := getattr(message, field)) is not None:
                     data[field] = value
 
