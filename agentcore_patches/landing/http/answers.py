@@ -81,7 +81,7 @@ async def answer(request: Any, making: Awaitable[Any]) -> Any:
 
 def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
     """Count a response of chat or completions with token IDs, even an empty list."""
-    if any(getattr(one, "token_ids", None) is not None for one in response.choices):
+    if any(one.token_ids is not None for one in response.choices):
         is_chat = response.object == "chat.completion"
         endpoint = "chat" if is_chat else "completions"
         metrics.count(metrics.TRACED_ANSWERS, endpoint, "whole")

@@ -8,6 +8,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from . import request_fields
 from .remembered import START, Conversation, Memory, digest
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def check_server(server_args: ServerArgs) -> None:
     ignored_patterns()
     if not _megabytes():
         return
-    if getattr(server_args, "disaggregation_mode", "null") != "null":
+    if server_args.disaggregation_mode != "null":
         raise ValueError(
             f"{VARIABLE} is not supported with --disaggregation-mode "
             f"{server_args.disaggregation_mode}: the servers for prefill and for "
@@ -215,7 +216,7 @@ def _circumstances(
             tools,
             request.tool_choice == "required",
             # From 0.5.23 on, /v1/responses renders these instead of the tools.
-            getattr(request, "_template_tools", None),
+            request_fields.read(request, "_template_tools"),
         ],
         [
             request.chat_template_kwargs or {},

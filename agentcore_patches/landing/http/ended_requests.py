@@ -144,6 +144,6 @@ def drop_logprobs(output: BatchStrOutput, index: int) -> None:
     if output.completion_tokens[index]:
         return
     for name in _COLUMNS:
-        column = getattr(output, name, None)
+        column = getattr(output, name)
         if column:
             column[index] = []

@@ -83,15 +83,19 @@ def _runs_in(
 
 
 def _ids_of(mm_tokens: MultimodalSpecialTokens | None) -> set[Any]:
-    """Return the token IDs of placeholders; a processor may lack some kinds."""
+    """Return the token IDs of placeholders, None for a kind that the model lacks."""
+    if mm_tokens is None:
+        return set()
     return {
-        getattr(mm_tokens, f"{kind}_token_id", None)
-        for kind in ("image", "video", "audio")
+        mm_tokens.image_token_id,
+        mm_tokens.video_token_id,
+        mm_tokens.audio_token_id,
     }
 
 
 def _mm_tokens(manager: TokenizerManager) -> MultimodalSpecialTokens | None:
-    """Return the placeholders of the model's processor; some processors have none."""
+    """Return the placeholders of the model's processor, None without any."""
+    # Some processors lack the attribute.
     found: MultimodalSpecialTokens | None = getattr(
         manager.mm_processor, "mm_tokens", None
     )

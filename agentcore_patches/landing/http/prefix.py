@@ -768,6 +768,7 @@ def context_length(serving: OpenAIServingBase) -> int:
 
     If a tokenizer states no limit, transformers reports 10^30, which is beyond 64 bits.
     """
+    # Not all of SGLang's tokenizers are those of transformers.
     stated = getattr(serving.tokenizer_manager.tokenizer, "model_max_length", -1)
     if isinstance(stated, int) and stated < 2**63:
         return stated

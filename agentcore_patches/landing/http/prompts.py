@@ -212,7 +212,7 @@ def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str
 def has_media(messages: list[Any]) -> bool:
     """True if the messages contain images, videos or audio."""
     return any(
-        getattr(part, "type", "text") != "text"
+        part.type != "text"
         for message in messages
         if isinstance(message.content, list)
         for part in message.content

@@ -434,6 +434,7 @@ class _Control:
             BadRequest: it answers with an error.
         """
         response = await self._native[name](obj, call.request)
+        # Some endpoints return a plain object if they succeed.
         status = getattr(response, "status_code", 200)
         if status >= 400:
             content = orjson.loads(response.body)

@@ -28,11 +28,11 @@ from ..http import (
     images,
     logprobs,
     prompts,
+    request_fields,
     request_ids,
     routed_experts,
     streams,
 )
-from ..http.request_fields import INT64
 from . import admin, content_parts, rendering
 from .bodies import (
     BadRequest,
@@ -390,7 +390,7 @@ def _priority(manager: TokenizerManager, priority: Json) -> int | None:
     """Translate a priority: in vLLM, the lowest one is served first."""
     if priority is None:
         return None
-    value = integer("priority", priority, -INT64, INT64)
+    value = integer("priority", priority, -request_fields.INT64, request_fields.INT64)
     if manager.server_args.enable_priority_scheduling:
         lowest_first = manager.server_args.schedule_low_priority_values_first
         return value if lowest_first else -value
@@ -683,8 +683,8 @@ def tokenized(handle: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        more: dict[str, Any] = getattr(request, "model_extra", None) or {}
-        is_continued = getattr(request, "continue_final_message", False)
+        more = request.model_extra or {}
+        is_continued = request_fields.read(request, "continue_final_message")
         if more.get("add_generation_prompt") is False and not is_continued:
             return self.create_error_response(
                 "add_generation_prompt: false is not supported by this SGLang. It "
