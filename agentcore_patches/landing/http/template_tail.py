@@ -206,7 +206,6 @@ def stop_token_ids(manager: TokenizerManager) -> set[int]:
         for token_id in (
             tokenizer.eos_token_id,
             *(manager.model_config.hf_eos_token_id or ()),
-            # SGLang adds these to the tokenizers of some models.
             *(getattr(tokenizer, "additional_stop_token_ids", None) or ()),
         )
         if token_id is not None
