@@ -363,15 +363,16 @@ def record(
         exchanges.run_of(state).prefilled = prefilled
 
 
-def _prefilled(state: ReqState) -> exchanges.Prefilled:
+def _prefilled(state: ReqState) -> exchanges.Prefilled | None:
     """Return what `record` recorded: in 0.5.9 and for samples, only on the request."""
     known = exchanges.run_of(state).prefilled
-    return known or exchanges.call_of(state.obj).prefilled or exchanges.Prefilled()
+    return known or exchanges.call_of(state.obj).prefilled
 
 
 def count(state: ReqState) -> int:
     """Return the number of prefilled prompt tokens, 0 if it is unknown."""
-    return _prefilled(state).n_tokens
+    prefilled = _prefilled(state)
+    return 0 if prefilled is None else prefilled.n_tokens
 
 
 def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
@@ -382,7 +383,7 @@ def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None
     """
     out.pop("prompt_token_ids", None)
     prefilled = _prefilled(state)
-    if prefilled.token_ids is None:
+    if prefilled is None or prefilled.token_ids is None:
         return
     if prefilled.n_tokens == out["meta_info"]["prompt_tokens"]:
         out["prompt_token_ids"] = prefilled.token_ids

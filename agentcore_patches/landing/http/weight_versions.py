@@ -72,12 +72,12 @@ def record(
         run.weight_versions = spans
     if run.weight_versions:
         run.weight_versions[-1][2] = output.completion_tokens[index]
-        report(state, meta_info)
+        report(run, meta_info)
 
 
-def report(state: ReqState, meta_info: dict[str, Any]) -> None:
+def report(run: exchanges.Run, meta_info: dict[str, Any]) -> None:
     """Add the weight versions of a request's tokens to the `meta_info` of an output."""
-    spans = exchanges.run_of(state).weight_versions
+    spans = run.weight_versions
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:
