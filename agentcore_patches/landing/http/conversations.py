@@ -17,10 +17,6 @@ if TYPE_CHECKING:
         ChatCompletionMessageUserParam,
         ChatCompletionRequest,
         ChatMessage,
-        Function,
-        FunctionResponse,
-        ToolChoice,
-        ToolChoiceFuncName,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.server_args import ServerArgs
@@ -201,12 +197,9 @@ def _circumstances(
     if request.tools and request.tool_choice != "none":
         chosen = None
         if not isinstance(request.tool_choice, str) and request.tool_choice:
-            choice: ToolChoice = request.tool_choice
-            named: ToolChoiceFuncName = choice.function
-            chosen = named.name
+            chosen = request.tool_choice.function.name
         for tool in request.tools:
-            function: Function = tool.function
-            if chosen is None or function.name == chosen:
+            if chosen is None or tool.function.name == chosen:
                 tools.append(tool.model_dump())
     return [
         [request.model, request.lora_path],
@@ -311,8 +304,7 @@ def _describe_assistant(
         content = content.lstrip()
     calls = []
     for call in message.tool_calls or ():
-        function: FunctionResponse = call.function
-        calls.append([function.name, _parsed(function.arguments)])
+        calls.append([call.function.name, _parsed(call.function.arguments)])
     return ["assistant", content, calls]
 
 

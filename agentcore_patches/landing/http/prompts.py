@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
-        ChatMessage,
         MessageProcessingResult,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
-    from sglang.srt.parser.conversation import Conversation
 
 # Fields that patches add to a choice of a non-streaming response.
 _CHOICE_FIELDS = (
@@ -284,12 +282,12 @@ def take_images_and_stops(
     name = template.chat_template_name
     if name is not None:
         if has_media(request.messages):
-            conv: Conversation = generate_chat_conv(request, name)
+            conv = generate_chat_conv(request, name)
             image_data, video_data = conv.image_data, conv.video_data
             audio_data, modalities = conv.audio_data, conv.modalities or []
         # Named chat templates have a stop string of their own.
         if name in chat_templates and not request.ignore_eos:
-            named: Conversation = chat_templates[name]
+            named = chat_templates[name]
             stops.append(named.stop_str)
     else:
         for message in request.messages:
@@ -406,8 +404,7 @@ def add_to_choice(
         choice.meta_info = ret_item["meta_info"]
     # Trainers reject null.
     if request.return_meta_info or request.input_ids is not None:
-        message: ChatMessage = choice.message
-        message.content = message.content or ""
+        choice.message.content = choice.message.content or ""
 
 
 def drop_absent(data: dict[str, Any]) -> dict[str, Any]:

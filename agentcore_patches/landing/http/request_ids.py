@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         AbortReq,
         BatchStrOutput,
         BatchTokenIDOutput,
-        BatchTokenizedEmbeddingReqInput,
-        BatchTokenizedGenerateReqInput,
         EmbeddingReqInput,
         GenerateReqInput,
         TokenizedEmbeddingReqInput,
@@ -46,7 +44,7 @@ def check(
     is_reserved = exchanges.call_of(obj).suffixes
     if request_fields.read(obj, "rid") is None or is_reserved:
         return None
-    normalized: GenerateReqInput | EmbeddingReqInput = copy.copy(obj)
+    normalized = copy.copy(obj)
     try:
         normalized.normalize_batch_and_arguments()
     except ValueError as error:
@@ -176,14 +174,9 @@ def for_engine(manager: TokenizerManager, message: Any) -> Any:
         io_struct.BatchTokenizedGenerateReqInput
         | io_struct.BatchTokenizedEmbeddingReqInput,
     ):
-        batch: BatchTokenizedGenerateReqInput | BatchTokenizedEmbeddingReqInput = (
-            message
-        )
-        batch.batch = [_renamed(manager, request) for request in batch.batch]
-    elif isinstance(message, io_struct.AbortReq):
-        abort: AbortReq = message
-        if not abort.abort_all:
-            abort.rid = _engine_rid(manager, abort.rid)
+        message.batch = [_renamed(manager, request) for request in message.batch]
+    elif isinstance(message, io_struct.AbortReq) and not message.abort_all:
+        message.rid = _engine_rid(manager, message.rid)
     return message
 
 
@@ -195,7 +188,7 @@ def _renamed(
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
         record(manager, state, request.rid)
-    renamed: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput = copy.copy(request)
+    renamed = copy.copy(request)
     renamed.rid = _engine_rid(manager, request.rid)
     return renamed
 
