@@ -352,7 +352,7 @@ def record(
     if request_fields.read(obj, "return_prompt_token_ids"):
         prompt = input_ids if isinstance(input_ids, list) else list(input_ids)
         # From 0.5.13 on, SGLang would copy the prompt for each sample of a request.
-        vars(obj)["return_prompt_token_ids"] = False
+        obj.return_prompt_token_ids = False
     prefilled = exchanges.Prefilled(len(input_ids), prompt)
     # Copies of the request for `n` > 1 inherit it.
     exchanges.note(obj, prefilled=prefilled)
