@@ -51,15 +51,6 @@ if TYPE_CHECKING:
 
 FIELD = "required_prefix_token_ids"
 
-_OF_TURN = ("prompt_token_ids", "generation_token_ids", "token_ids")
-
-# Counters of tokens, and their names in `metadata.prefix`.
-_COUNTED = {
-    metrics.REQUIRED_TOKENS: "required",
-    metrics.KEPT_TOKENS: "kept",
-    metrics.MATCHED_TOKENS: "template_matched",
-}
-
 # Fields of a chat request by which a client can choose the tokens of the answer, or add
 # some that its text does not show.
 _CHOOSING = {
@@ -138,7 +129,8 @@ class Answer:
 
         Only the first part of a tool call has an ID. Its index may be another call's.
         """
-        self._texts.append(delta.get("content") or "")
+        if delta.get("content"):
+            self._texts.append(delta["content"])
         for part in delta.get("tool_calls") or ():
             index = part.get("index") or 0
             if part.get("id") or index not in self._latest:
@@ -253,22 +245,13 @@ class Turn:
 
     def count(self) -> None:
         """Count a turn for the metrics, and a hit or miss of the memory for the log."""
-        said = self.metadata
-        if said is None:
+        if self.metadata is None:
             return
-        missed = said.get("missed")
         if metrics.is_on():
-            source, result = said["source"], "continued"
-            if missed is not None:
-                source, result = "server", "missed"
-                metrics.count_miss(missed)
-            metrics.count(metrics.PREFIX_TURNS, source, result)
-            for name, key in _COUNTED.items():
-                if key in said:
-                    metrics.count(name, source, by=said[key])
+            _count(self.metadata)
         memory = conversations.memory()
-        if memory is not None and said["source"] in ("server", "template"):
-            memory.count(missed)
+        if memory is not None and self.metadata["source"] in ("server", "template"):
+            memory.count(self.metadata.get("missed"))
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Record a chunk of a stream; remember each choice that finishes."""
@@ -310,6 +293,21 @@ class Turn:
             memory.put(answered, [*prompt, *token_ids])
             metrics.set_to(metrics.MEMORY_BYTES, memory.n_bytes)
             metrics.set_to(metrics.MEMORY_ENTRIES, len(memory))
+
+
+def _count(said: dict[str, Any]) -> None:
+    """Count a turn for the metrics by its `metadata.prefix`."""
+    if "missed" in said:
+        metrics.count(metrics.PREFIX_TURNS, "server", "missed")
+        metrics.count_miss(said["missed"])
+        return
+    metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
+    for name, key in (
+        (metrics.REQUIRED_TOKENS, "required"),
+        (metrics.KEPT_TOKENS, "kept"),
+        (metrics.MATCHED_TOKENS, "template_matched"),
+    ):
+        metrics.count(name, said["source"], by=said[key])
 
 
 def continued(process: Any) -> Any:
@@ -458,8 +456,8 @@ def _find_asked(
         if message.role != "assistant":
             continue
         last = index
-        prompt = _ids_of(message, _OF_TURN[0], index)
-        for field in _OF_TURN[1:]:
+        prompt = _ids_of(message, "prompt_token_ids", index)
+        for field in ("generation_token_ids", "token_ids"):
             if generated := _ids_of(message, field, index):
                 break
         if prompt and generated:
@@ -717,7 +715,7 @@ def keep_token_ids(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> 
     """Copy the token IDs of messages to their dumps, which exclude them."""
     for message, data in zip(messages or (), dumped, strict=True):
         if message.role == "assistant":
-            for field in _OF_TURN:
+            for field in ("prompt_token_ids", "generation_token_ids", "token_ids"):
                 if (value := getattr(message, field)) is not None:
                     data[field] = value
 
