@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing.http import exchanges
-from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering, salts
+from agentcore_patches.landing.vllm_api import (
+    aborts,
+    admin,
+    fields,
+    generate,
+    rendering,
+    salts,
+)
 from agentcore_patches.landing.vllm_api.bodies import BadRequest
 from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
@@ -316,7 +323,7 @@ class Engine:
         self.aborted: list[str] = []
         self.running: Json = {}
         manager: Any = self
-        self.aborts = generate.Aborts(manager, self.running)
+        self.aborts = aborts.Aborts(manager, self.running)
 
     def abort_request(self, rid: str) -> None:
         self.aborted.append(rid)
@@ -417,7 +424,7 @@ def test_unsent_requests_are_dropped() -> None:
     engine.send(several, "sent", engine_rid="a")
     engine.send(engine.run("other"), "other")
     for asked_ in (one, several):
-        generate.forget_unsent(manager, asked_)
+        aborts.forget_unsent(manager, asked_)
     assert set(engine.rid_to_state) == {"sent", "other"}
 
 
