@@ -105,6 +105,17 @@ HOOKS: tuple[Hook, ...] = (
         upstream="issue 33698; PR 33701, open",
     ),
     Hook(
+        "weight-versions/one-at-a-time-lock",
+        "take the lock exactly if is_paused is false",
+        Expect(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.update_weights_from_disk",
+            "lock_context = (\n"
+            "    self.model_update_lock.writer_lock if not is_paused else nullcontext()\n"
+            ")",
+        ),
+    ),
+    Hook(
         "weight-versions/count-from-disk",
         "count weight updates, for /metrics",
         Decorate(
