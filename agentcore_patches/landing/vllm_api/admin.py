@@ -164,7 +164,7 @@ class _Call:
         return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, *allowed: str) -> str | None:
-        """Return a field as a string, which must be one of `allowed` if any are given."""
+        """Return a field as a string: one of `allowed`, if any are given."""
         value = self._single(name)
         if value is None:
             return None
