@@ -180,7 +180,8 @@ def test_a_bad_variable_fails_at_start(
     arguments: Any,
     said: str,
 ) -> None:
-    server: Any = SimpleNamespace(**{"tokenizer_worker_num": 1, **arguments})
+    defaults = {"tokenizer_worker_num": 1, "disaggregation_mode": "null"}
+    server: Any = SimpleNamespace(**{**defaults, **arguments})
     conversations.check_server(server)
     # A server reads its variables only once.
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http import ended_requests
+from agentcore_patches.landing.http import ended_requests, exchanges
 from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
@@ -20,11 +20,12 @@ def test_an_aborted_answer_has_every_field_of_others(
 ) -> None:
     monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", True)
     state: Any = SimpleNamespace(
-        obj=SimpleNamespace(prefilled=(7, None)),
+        obj=SimpleNamespace(),
         output_ids=[1, 2],
         customized_info_accumulated={"mirror": [4, 5]},
-        weight_versions=[["v0", 0, 2]],
     )
+    run = exchanges.run_of(state)
+    run.prefilled, run.weight_versions = exchanges.Prefilled(7), [["v0", 0, 2]]
     manager: Any = SimpleNamespace(
         server_args=SimpleNamespace(weight_version="v1"), rid_to_state={"x": state}
     )

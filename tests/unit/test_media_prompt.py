@@ -17,7 +17,9 @@ from agentcore_patches.landing.vllm_api import content_parts
 from agentcore_patches.landing.vllm_api.bodies import BadRequest
 
 IMAGE, VIDEO = 90, 91
-TOKENS: Any = SimpleNamespace(image_token_id=IMAGE, video_token_id=VIDEO)
+TOKENS: Any = SimpleNamespace(
+    image_token_id=IMAGE, video_token_id=VIDEO, audio_token_id=None
+)
 
 
 class Ids(list[int]):

@@ -100,7 +100,9 @@ def test_each_prompt_of_a_batch_is_checked() -> None:
 
 
 def test_placeholders_are_accepted_only_with_media() -> None:
-    tokens = SimpleNamespace(image_token_id=VOCAB_SIZE, video_token_id=None)
+    tokens = SimpleNamespace(
+        image_token_id=VOCAB_SIZE, video_token_id=None, audio_token_id=None
+    )
     manager = tokenizer_manager(mm_processor=SimpleNamespace(mm_tokens=tokens))
     prompt = [1, VOCAB_SIZE]
     assert prompts.check_prompt(manager, prompt, has_media=True) is None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.http import request_ids
+from agentcore_patches.landing.http import exchanges, request_ids
 from agentcore_patches.landing.scheduler import requests
 
 
@@ -31,7 +31,8 @@ class Manager:
         state: Any = SimpleNamespace()
         self.rid_to_state[rid] = state
         request_ids.record(manager, state, rid)
-        engine_rid: str = vars(state)["engine_rid"]
+        engine_rid = exchanges.run_of(state).engine_rid
+        assert engine_rid is not None
         return engine_rid
 
 

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.vllm_api import admin, fields, generate, rendering, salts
+from agentcore_patches.landing.http import exchanges
+from agentcore_patches.landing.vllm_api import (
+    aborts,
+    admin,
+    fields,
+    generate,
+    rendering,
+    salts,
+)
 from agentcore_patches.landing.vllm_api.bodies import BadRequest
 from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
@@ -284,7 +292,7 @@ def asked(**more: Any) -> Any:
     sampling = translate(tokenizer_manager(), {"logprobs": 0}, False)
     fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
     fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
-    return generate.Asked(**{**fields, "usage": "", "n_images": 0, **more})
+    return generate.Job(**{**fields, "usage": "", "n_images": 0, **more})
 
 
 def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
@@ -315,7 +323,7 @@ class Engine:
         self.aborted: list[str] = []
         self.running: Json = {}
         manager: Any = self
-        self.aborts = generate.Aborts(manager, self.running)
+        self.aborts = aborts.Aborts(manager, self.running)
 
     def abort_request(self, rid: str) -> None:
         self.aborted.append(rid)
@@ -328,9 +336,11 @@ class Engine:
         self.running[request_id] = asked
         return asked
 
-    def send(self, asked: Any, rid: str, **sent: str) -> None:
+    def send(self, asked: Any, rid: str, engine_rid: str | None = None) -> None:
         obj = SimpleNamespace(sampling_params=asked.sampling.params)
-        self.rid_to_state[rid] = SimpleNamespace(obj=obj, **sent)
+        state: Any = SimpleNamespace(obj=obj)
+        exchanges.run_of(state).engine_rid = engine_rid
+        self.rid_to_state[rid] = state
 
 
 async def until(condition: Any) -> None:
@@ -414,7 +424,7 @@ def test_unsent_requests_are_dropped() -> None:
     engine.send(several, "sent", engine_rid="a")
     engine.send(engine.run("other"), "other")
     for asked_ in (one, several):
-        generate.forget_unsent(manager, asked_)
+        aborts.forget_unsent(manager, asked_)
     assert set(engine.rid_to_state) == {"sent", "other"}
 
 
@@ -461,9 +471,7 @@ def test_fields_of_a_query_are_read_like_those_of_a_body() -> None:
 
 
 def test_verify_knows_every_route_of_vllm() -> None:
-    control = admin._Control(tokenizer_manager(), {}, lambda _: 0)
-    routes = {path for path, *_ in control.routes()}
-    assert {generate.PATH, rendering.PATH, *routes} == set(ROUTES)
+    assert {generate.PATH, rendering.PATH, *admin.ROUTES} == set(ROUTES)
 
 
 @pytest.mark.parametrize(
@@ -590,3 +598,27 @@ def test_a_sleep_that_would_lose_data_is_refused(
     with nullcontext() if word is None else pytest.raises(BadRequest, match=word):
         asyncio.run(server.control.sleep(call(**fields)))
     assert len(server.done) == (2 if word is None else 0)
+
+
+@pytest.mark.parametrize("is_updated", [True, False])
+@pytest.mark.parametrize("mode", ["wait", "keep"])
+def test_a_pause_names_what_holds_it_up(mode: str, is_updated: bool) -> None:
+    async def is_locked() -> bool:
+        return True
+
+    lock = SimpleNamespace(is_locked=is_locked, _writer_active=is_updated)
+    server: Any = SimpleNamespace(
+        server_args=SimpleNamespace(tokenizer_worker_num=1),
+        is_pause=True,
+        is_pause_cond=asyncio.Condition(),
+        pause_mode="in_place",
+        model_update_lock=lock,
+    )
+    control = admin._Control(server, {}, lambda _: 0)
+    word = "weights are being updated" if is_updated else "requests"
+    with pytest.raises(BadRequest, match=word):
+        asyncio.run(
+            control._drain()
+            if mode == "wait"
+            else control.pause(call(mode=mode, clear_cache=True))
+        )

@@ -9,18 +9,18 @@ A value that orjson would write differently takes SGLang's own path.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
 
 from .. import release
-from . import logprobs, metrics
+from . import exchanges, logprobs, metrics
 
 if TYPE_CHECKING:
     from fastapi import Request
     from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
         ChatCompletionResponse,
         CompletionResponse,
     )
@@ -28,12 +28,6 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = Any
 """JSON data, or any other object found in its place."""
-
-# The serving object and the engine's output of each choice whose logprobs `answer` will
-# write, in the order of the choices. None if the caller is not `answer`.
-_unwritten: ContextVar[list[tuple[Any, dict[str, Any]]] | None] = ContextVar(
-    "agentcore_unwritten", default=None
-)
 
 
 # The field that orjson writes directly: pydantic and FastAPI would visit each number.
@@ -63,18 +57,16 @@ class RequestTokenIds:
         return handler(value)
 
 
-async def answer(making: Awaitable[Any]) -> Any:
+async def answer(request: Any, making: Awaitable[Any]) -> Any:
     """Return the HTTP response, or a pydantic model that FastAPI will write.
 
     Args:
+        request: the request of the API, of any endpoint.
         making: builds the pydantic model or an error response.
     """
-    unwritten: list[tuple[Any, dict[str, Any]]] = []
-    _unwritten.set(unwritten)
-    try:
-        response = await making
-    finally:
-        _unwritten.set(None)
+    unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]] = []
+    exchanges.of(request).unwritten = unwritten
+    response = await making
     if not hasattr(response, "choices"):
         return response
     if metrics.is_on():
@@ -92,18 +84,22 @@ async def answer(making: Awaitable[Any]) -> Any:
 
 def _count(response: ChatCompletionResponse | CompletionResponse) -> None:
     """Count a response of chat or completions with token IDs, even an empty list."""
-    if any(getattr(one, "token_ids", None) is not None for one in response.choices):
+    if any(one.token_ids is not None for one in response.choices):
         is_chat = response.object == "chat.completion"
         endpoint = "chat" if is_chat else "completions"
         metrics.count(metrics.TRACED_ANSWERS, endpoint, "whole")
 
 
-def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
+def build_logprobs(
+    serving: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    ret_item: dict[str, Any],
+) -> Any:
     """Build the logprobs model of a choice, without a model for each token.
 
     If `answer` will write the logprobs itself, the model holds only the first token's.
     """
-    unwritten = _unwritten.get()
+    unwritten = exchanges.of(request).unwritten
     if unwritten is not None:
         unwritten.append((serving, ret_item))
         meta_info = logprobs.cut_to_first(ret_item["meta_info"], 1)
@@ -113,7 +109,7 @@ def build_logprobs(serving: OpenAIServingChat, ret_item: dict[str, Any]) -> Any:
 
 def _write(
     response: ChatCompletionResponse | CompletionResponse,
-    unwritten: list[tuple[Any, dict[str, Any]]],
+    unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]],
 ) -> Any:
     """Write the response that FastAPI would write; None if orjson cannot.
 

@@ -8,6 +8,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from . import request_fields
 from .remembered import START, Conversation, Memory, digest
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
         ChatCompletionMessageUserParam,
         ChatCompletionRequest,
         ChatMessage,
-        Function,
-        FunctionResponse,
-        ToolChoice,
-        ToolChoiceFuncName,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.server_args import ServerArgs
@@ -59,7 +56,7 @@ def check_server(server_args: ServerArgs) -> None:
     ignored_patterns()
     if not _megabytes():
         return
-    if getattr(server_args, "disaggregation_mode", "null") != "null":
+    if server_args.disaggregation_mode != "null":
         raise ValueError(
             f"{VARIABLE} is not supported with --disaggregation-mode "
             f"{server_args.disaggregation_mode}: the servers for prefill and for "
@@ -200,12 +197,9 @@ def _circumstances(
     if request.tools and request.tool_choice != "none":
         chosen = None
         if not isinstance(request.tool_choice, str) and request.tool_choice:
-            choice: ToolChoice = request.tool_choice
-            named: ToolChoiceFuncName = choice.function
-            chosen = named.name
+            chosen = request.tool_choice.function.name
         for tool in request.tools:
-            function: Function = tool.function
-            if chosen is None or function.name == chosen:
+            if chosen is None or tool.function.name == chosen:
                 tools.append(tool.model_dump())
     return [
         [request.model, request.lora_path],
@@ -215,7 +209,7 @@ def _circumstances(
             tools,
             request.tool_choice == "required",
             # From 0.5.23 on, /v1/responses renders these instead of the tools.
-            getattr(request, "_template_tools", None),
+            request_fields.read(request, "_template_tools"),
         ],
         [
             request.chat_template_kwargs or {},
@@ -310,8 +304,7 @@ def _describe_assistant(
         content = content.lstrip()
     calls = []
     for call in message.tool_calls or ():
-        function: FunctionResponse = call.function
-        calls.append([function.name, _parsed(function.arguments)])
+        calls.append([call.function.name, _parsed(call.function.arguments)])
     return ["assistant", content, calls]
 
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from .. import release
-from . import metrics, prompts, request_ids, weight_versions
+from . import exchanges, metrics, prompts, request_ids, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import AbortReq, BatchStrOutput
@@ -59,7 +59,7 @@ def finish(
     meta_info["prompt_tokens"] = prompts.count(state)
     if "weight_version" not in meta_info:
         meta_info["weight_version"] = manager.server_args.weight_version
-    weight_versions.report(state, meta_info)
+    weight_versions.report(exchanges.run_of(state), meta_info)
     if not release.ABORTS_RELEASE_LORA:
         _release_lora(manager, state, abort)
 
@@ -144,6 +144,6 @@ def drop_logprobs(output: BatchStrOutput, index: int) -> None:
     if output.completion_tokens[index]:
         return
     for name in _COLUMNS:
-        column = getattr(output, name, None)
+        column = getattr(output, name)
         if column:
             column[index] = []

@@ -20,7 +20,7 @@ from typing import (
 )
 
 from .. import release
-from . import request_fields
+from . import exchanges, request_fields
 
 if TYPE_CHECKING:
     import torch
@@ -83,15 +83,19 @@ def _runs_in(
 
 
 def _ids_of(mm_tokens: MultimodalSpecialTokens | None) -> set[Any]:
-    """Return the token IDs of placeholders; a processor may lack some kinds."""
+    """Return the token IDs of placeholders, None for a kind that the model lacks."""
+    if mm_tokens is None:
+        return set()
     return {
-        getattr(mm_tokens, f"{kind}_token_id", None)
-        for kind in ("image", "video", "audio")
+        mm_tokens.image_token_id,
+        mm_tokens.video_token_id,
+        mm_tokens.audio_token_id,
     }
 
 
 def _mm_tokens(manager: TokenizerManager) -> MultimodalSpecialTokens | None:
-    """Return the placeholders of the model's processor; some processors have none."""
+    """Return the placeholders of the model's processor, None without any."""
+    # Some processors lack the attribute.
     found: MultimodalSpecialTokens | None = getattr(
         manager.mm_processor, "mm_tokens", None
     )
@@ -408,7 +412,7 @@ async def start_stream(
                 manager.abort_request(rid)
         return str(error)
     first = {**_copy_lists(first), "meta_info": _copy_lists(first["meta_info"])}
-    vars(obj)["started"] = (first, outputs)
+    exchanges.note(obj, started=exchanges.Started(first, outputs))
     return None
 
 
@@ -416,9 +420,11 @@ def take_started(
     obj: GenerateReqInput | EmbeddingReqInput,
 ) -> AsyncIterator[Any] | None:
     """Return the outputs of a stream that `start_stream` started, None without any."""
-    if "started" not in vars(obj):
+    started = exchanges.call_of(obj).started
+    if started is None:
         return None
-    return _all_outputs(*vars(obj).pop("started"))
+    exchanges.note(obj, started=None)
+    return _all_outputs(*started)
 
 
 async def _all_outputs(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
@@ -429,6 +435,7 @@ async def _all_outputs(first: Any, outputs: AsyncIterator[Any]) -> AsyncIterator
 
 async def end_stream(obj: GenerateReqInput) -> None:
     """Close a stream that `start_stream` started and that has no reader."""
-    if "started" in vars(obj):
-        _, outputs = vars(obj).pop("started")
-        await outputs.aclose()
+    started = exchanges.call_of(obj).started
+    if started is not None:
+        exchanges.note(obj, started=None)
+        await started.others.aclose()

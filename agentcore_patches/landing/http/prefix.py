@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -91,16 +92,27 @@ class Prefix(NamedTuple):
     written: bytes = b""
 
 
+class _ToolCall:
+    """A tool call of a stream, with the attributes of the whole one."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.name = ""
+        self.parts: list[str] = []
+
+    @property
+    def function(self) -> Any:
+        """Its name and arguments."""
+        return SimpleNamespace(name=self.name, arguments="".join(self.parts))
+
+
 class Answer:
     """The message of one choice, put together from a stream as a client does it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._names: list[str] = []
-        self._arguments: list[list[str]] = []
-        self._indices: list[int] = []
-        # The position of the latest call with an index.
-        self._latest: dict[int, int] = {}
+        self._calls: list[_ToolCall] = []
+        self._latest: dict[int, _ToolCall] = {}
 
     @property
     def content(self) -> str:
@@ -108,16 +120,9 @@ class Answer:
         return "".join(self._texts)
 
     @property
-    def tool_calls(self) -> list[Any]:
+    def tool_calls(self) -> list[_ToolCall]:
         """The tool calls, ordered by index, then by their first parts."""
-        return [
-            SimpleNamespace(
-                function=SimpleNamespace(
-                    name=self._names[at], arguments="".join(self._arguments[at])
-                )
-            )
-            for at in sorted(range(len(self._names)), key=self._indices.__getitem__)
-        ]
+        return sorted(self._calls, key=attrgetter("index"))
 
     def add(self, delta: dict[str, Any]) -> None:
         """Add the delta of a chunk.
@@ -129,14 +134,12 @@ class Answer:
         for part in delta.get("tool_calls") or ():
             index = part.get("index") or 0
             if part.get("id") or index not in self._latest:
-                self._latest[index] = len(self._names)
-                self._indices.append(index)
-                self._names.append("")
-                self._arguments.append([])
-            at = self._latest[index]
+                self._latest[index] = _ToolCall(index)
+                self._calls.append(self._latest[index])
+            call = self._latest[index]
             said = part.get("function") or {}
-            self._names[at] = said.get("name") or self._names[at]
-            self._arguments[at].append(said.get("arguments") or "")
+            call.name = said.get("name") or call.name
+            call.parts.append(said.get("arguments") or "")
 
 
 class Turn:
@@ -469,21 +472,17 @@ def _find_asked(
         prefix = Prefix(request.required_prefix_token_ids, FIELD, "request", last)
     if prefix is None:
         return None
+    name, ids = prefix.name, prefix.token_ids
     if request_fields.read(request, "input_ids") is not None:
-        raise PrefixError(
-            f"{prefix.name} cannot be used with input_ids, which are the whole prompt.",
-            prefix.source,
+        error = f"{name} cannot be used with input_ids, which are the whole prompt."
+    elif manager.server_args.skip_tokenizer_init:
+        error = (
+            f"{name} needs a tokenizer, but the server runs with --skip-tokenizer-init."
         )
-    if manager.server_args.skip_tokenizer_init:
-        raise PrefixError(
-            f"{prefix.name} needs a tokenizer, but the server runs with "
-            "--skip-tokenizer-init.",
-            prefix.source,
-        )
-    has_media = prompts.has_media(request.messages)
-    found = prompts.find_token_error(manager, prefix.token_ids, prefix.name, has_media)
-    if found is not None:
-        _, error = found
+    else:
+        has_media = prompts.has_media(request.messages)
+        _, error = prompts.find_token_error(manager, ids, name, has_media) or ("", "")
+    if error:
         raise PrefixError(error, prefix.source)
     return prefix
 
@@ -767,6 +766,7 @@ def context_length(serving: OpenAIServingBase) -> int:
 
     If a tokenizer states no limit, transformers reports 10^30, which is beyond 64 bits.
     """
+    # Not all of SGLang's tokenizers are those of transformers.
     stated = getattr(serving.tokenizer_manager.tokenizer, "model_max_length", -1)
     if isinstance(stated, int) and stated < 2**63:
         return stated

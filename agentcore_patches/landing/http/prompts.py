@@ -7,19 +7,17 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
-from . import images, metrics, request_fields, routed_experts
+from . import exchanges, images, metrics, request_fields, routed_experts
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
-        ChatMessage,
         MessageProcessingResult,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
-    from sglang.srt.parser.conversation import Conversation
 
 # Fields that patches add to a choice of a non-streaming response.
 _CHOICE_FIELDS = (
@@ -213,7 +211,7 @@ def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str
 def has_media(messages: list[Any]) -> bool:
     """True if the messages contain images, videos or audio."""
     return any(
-        getattr(part, "type", "text") != "text"
+        part.type != "text"
         for message in messages
         if isinstance(message.content, list)
         for part in message.content
@@ -285,12 +283,12 @@ def take_images_and_stops(
     name = template.chat_template_name
     if name is not None:
         if has_media(request.messages):
-            conv: Conversation = generate_chat_conv(request, name)
+            conv = generate_chat_conv(request, name)
             image_data, video_data = conv.image_data, conv.video_data
             audio_data, modalities = conv.audio_data, conv.modalities or []
         # Named chat templates have a stop string of their own.
         if name in chat_templates and not request.ignore_eos:
-            named: Conversation = chat_templates[name]
+            named = chat_templates[name]
             stops.append(named.stop_str)
     else:
         for message in request.messages:
@@ -355,23 +353,25 @@ def record(
     if request_fields.read(obj, "return_prompt_token_ids"):
         prompt = input_ids if isinstance(input_ids, list) else list(input_ids)
         # From 0.5.13 on, SGLang would copy the prompt for each sample of a request.
-        vars(obj)["return_prompt_token_ids"] = False
+        obj.return_prompt_token_ids = False
+    prefilled = exchanges.Prefilled(len(input_ids), prompt)
     # Copies of the request for `n` > 1 inherit it.
-    vars(obj)["prefilled"] = kept = (len(input_ids), prompt)
+    exchanges.note(obj, prefilled=prefilled)
     state = manager.rid_to_state.get(obj.rid)
     if state is not None:
-        vars(state)["prefilled"] = kept
+        exchanges.run_of(state).prefilled = prefilled
 
 
-def _prefilled(state: ReqState) -> tuple[int, list[int] | None]:
-    """Return what `keep` recorded: on the state, or in 0.5.9 on the request."""
-    kept: tuple[int, list[int] | None] | None = vars(state).get("prefilled")
-    return kept or vars(state.obj).get("prefilled", (0, None))
+def _prefilled(state: ReqState) -> exchanges.Prefilled | None:
+    """Return what `record` recorded: in 0.5.9 and for samples, only on the request."""
+    known = exchanges.run_of(state).prefilled
+    return known or exchanges.call_of(state.obj).prefilled
 
 
 def count(state: ReqState) -> int:
     """Return the number of prefilled prompt tokens, 0 if it is unknown."""
-    return _prefilled(state)[0]
+    prefilled = _prefilled(state)
+    return 0 if prefilled is None else prefilled.n_tokens
 
 
 def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None:
@@ -381,14 +381,16 @@ def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None
     IDs that were prefilled: then none are returned.
     """
     out.pop("prompt_token_ids", None)
-    n_tokens, prompt = _prefilled(state)
-    if prompt is None:
+    prefilled = _prefilled(state)
+    if prefilled is None or prefilled.token_ids is None:
         return
-    if n_tokens == out["meta_info"]["prompt_tokens"]:
-        out["prompt_token_ids"] = prompt
+    if prefilled.n_tokens == out["meta_info"]["prompt_tokens"]:
+        out["prompt_token_ids"] = prefilled.token_ids
     if is_stream or state.finished:
-        # The request lives as long as its answer.
-        vars(state)["prefilled"] = vars(state.obj)["prefilled"] = (n_tokens, None)
+        # The request lives as long as its answer: free the IDs.
+        without_ids = exchanges.Prefilled(prefilled.n_tokens)
+        exchanges.run_of(state).prefilled = without_ids
+        exchanges.note(state.obj, prefilled=without_ids)
 
 
 def add_to_choice(
@@ -403,8 +405,7 @@ def add_to_choice(
         choice.meta_info = ret_item["meta_info"]
     # Trainers reject null.
     if request.return_meta_info or request.input_ids is not None:
-        message: ChatMessage = choice.message
-        message.content = message.content or ""
+        choice.message.content = choice.message.content or ""
 
 
 def drop_absent(data: dict[str, Any]) -> dict[str, Any]:

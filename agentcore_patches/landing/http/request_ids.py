@@ -16,15 +16,13 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ..shared.request_ids import SEPARATOR, rid_of
-from . import request_fields
+from . import exchanges, request_fields
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
         AbortReq,
         BatchStrOutput,
         BatchTokenIDOutput,
-        BatchTokenizedEmbeddingReqInput,
-        BatchTokenizedGenerateReqInput,
         EmbeddingReqInput,
         GenerateReqInput,
         TokenizedEmbeddingReqInput,
@@ -43,9 +41,10 @@ def check(
         obj: the request, before SGLang normalizes it.
     """
     # Before 0.5.10, /tokenize and similar requests come here and have no `rid`.
-    if request_fields.read(obj, "rid") is None or "reserved" in vars(obj):
+    is_reserved = exchanges.call_of(obj).suffixes
+    if request_fields.read(obj, "rid") is None or is_reserved:
         return None
-    normalized: GenerateReqInput | EmbeddingReqInput = copy.copy(obj)
+    normalized = copy.copy(obj)
     try:
         normalized.normalize_batch_and_arguments()
     except ValueError as error:
@@ -82,9 +81,9 @@ def reserve(
     error = _find_error(manager, obj)
     if error is not None:
         raise ValueError(error)
-    suffix = uuid.uuid4().hex
-    vars(obj)["reserved"] = dict.fromkeys(_rids(obj), suffix)
-    _all_reserved(manager).update(vars(obj)["reserved"])
+    suffixes = dict.fromkeys(_rids(obj), uuid.uuid4().hex)
+    exchanges.note(obj, suffixes=suffixes)
+    _all_reserved(manager).update(suffixes)
 
 
 def reserving(generate: Any) -> Any:
@@ -148,7 +147,7 @@ def _release(
     manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
 ) -> None:
     reserved = _all_reserved(manager)
-    for rid, suffix in vars(obj).get("reserved", {}).items():
+    for rid, suffix in exchanges.call_of(obj).suffixes.items():
         if reserved.get(rid) == suffix:
             del reserved[rid]
 
@@ -175,14 +174,9 @@ def for_engine(manager: TokenizerManager, message: Any) -> Any:
         io_struct.BatchTokenizedGenerateReqInput
         | io_struct.BatchTokenizedEmbeddingReqInput,
     ):
-        batch: BatchTokenizedGenerateReqInput | BatchTokenizedEmbeddingReqInput = (
-            message
-        )
-        batch.batch = [_renamed(manager, request) for request in batch.batch]
-    elif isinstance(message, io_struct.AbortReq):
-        abort: AbortReq = message
-        if not abort.abort_all:
-            abort.rid = _engine_rid(manager, abort.rid)
+        message.batch = [_renamed(manager, request) for request in message.batch]
+    elif isinstance(message, io_struct.AbortReq) and not message.abort_all:
+        message.rid = _engine_rid(manager, message.rid)
     return message
 
 
@@ -194,14 +188,14 @@ def _renamed(
     state = manager.rid_to_state.get(request.rid)
     if state is not None:
         record(manager, state, request.rid)
-    renamed: TokenizedGenerateReqInput | TokenizedEmbeddingReqInput = copy.copy(request)
+    renamed = copy.copy(request)
     renamed.rid = _engine_rid(manager, request.rid)
     return renamed
 
 
 def record(manager: TokenizerManager, state: ReqState, rid: str) -> None:
     """Record the engine's ID of a request, to recognize its outputs and aborts."""
-    vars(state)["engine_rid"] = _new_engine_rid(manager, rid)
+    exchanges.run_of(state).engine_rid = _new_engine_rid(manager, rid)
 
 
 def _engine_rid(manager: TokenizerManager, rid: str) -> str:
@@ -211,7 +205,7 @@ def _engine_rid(manager: TokenizerManager, rid: str) -> str:
     matches IDs by prefix.
     """
     state = manager.rid_to_state.get(rid)
-    kept: str | None = vars(state).get("engine_rid") if state is not None else None
+    kept = None if state is None else exchanges.run_of(state).engine_rid
     return kept or _new_engine_rid(manager, rid)
 
 
@@ -238,14 +232,16 @@ def abort_from_engine(manager: TokenizerManager, abort: AbortReq) -> None:
 def _restored(manager: TokenizerManager, engine_rid: str) -> str:
     rid = rid_of(engine_rid)
     state = manager.rid_to_state.get(rid)
-    is_known = state is not None and vars(state).get("engine_rid") == engine_rid
-    return rid if is_known else engine_rid
+    if state is not None and exchanges.run_of(state).engine_rid == engine_rid:
+        return rid
+    return engine_rid
 
 
 def abort_own(manager: TokenizerManager, rid: str, obj: GenerateReqInput) -> None:
     """Abort the request of a disconnected client, unless its `rid` is reused by now."""
     state = manager.rid_to_state.get(rid)
-    suffix = vars(obj).get("reserved", {}).get(rid)
-    kept = vars(state).get("engine_rid") if state is not None else None
-    if suffix is not None and kept == f"{rid}{SEPARATOR}{suffix}":
+    suffix = exchanges.call_of(obj).suffixes.get(rid)
+    if state is None or suffix is None:
+        return
+    if exchanges.run_of(state).engine_rid == f"{rid}{SEPARATOR}{suffix}":
         manager.abort_request(rid)

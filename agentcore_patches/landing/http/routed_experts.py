@@ -181,6 +181,7 @@ def _in_smallest_type(
     import numpy as np
 
     config = manager.model_config.hf_text_config
+    # Models name the number of experts differently.
     numbers = (getattr(config, name, None) for name in _NUMBERS_OF_EXPERTS)
     known = next((number for number in numbers if isinstance(number, int)), 1)
     # Redundant experts, for load balancing, have numbers beyond the model's own.

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
-from . import metrics
+from . import exchanges, metrics
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
@@ -62,22 +62,22 @@ def record(
         output: output of the batch.
         index: position of the request in the batch.
     """
+    run = exchanges.run_of(state)
     # Outputs of embeddings have no such column.
     column = getattr(output, "weight_versions", None)
     if column is not None and column[index] is not None:
         spans = column[index]
         if release.SPANS_ARE_STRUCTS:
             spans = [[span.version, span.start, span.end] for span in spans]
-        vars(state)["weight_versions"] = spans
-    spans = vars(state).get("weight_versions")
-    if spans:
-        spans[-1][2] = output.completion_tokens[index]
-        report(state, meta_info)
+        run.weight_versions = spans
+    if run.weight_versions:
+        run.weight_versions[-1][2] = output.completion_tokens[index]
+        report(run, meta_info)
 
 
-def report(state: ReqState, meta_info: dict[str, Any]) -> None:
+def report(run: exchanges.Run, meta_info: dict[str, Any]) -> None:
     """Add the weight versions of a request's tokens to the `meta_info` of an output."""
-    spans = vars(state).get("weight_versions", [])
+    spans = run.weight_versions
     if spans:
         meta_info["weight_version"] = spans[-1][0]
     if meta_info["finish_reason"]:

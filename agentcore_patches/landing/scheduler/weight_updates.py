@@ -114,6 +114,7 @@ def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[...
 
 def _lacks(recv_req: Any) -> str:
     """Return which files a folder with new weights lacks; empty if it is complete."""
+    # Only updates from disk have a folder.
     folder = getattr(recv_req, "model_path", None)
     missing = loaded_tensors.missing_files(folder) if folder else []
     if not missing:

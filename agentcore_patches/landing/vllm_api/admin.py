@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -29,14 +30,9 @@ from .bodies import (
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from sglang.srt.managers.io_struct import (
-        AbortReq,
         GenerateReqInput,
         LoadLoRAAdapterReqInput,
-        PauseGenerationReqInput,
-        ReleaseMemoryOccupationReqInput,
-        ResumeMemoryOccupationReqInput,
         UnloadLoRAAdapterReqInput,
-        UpdateWeightFromDiskReqInput,
     )
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
@@ -53,6 +49,8 @@ _NOT_RESET = (
     "cache, so a trainer does not need to reset it."
 )
 
+_UPDATING = "The weights are being updated. Try again when that has finished."
+
 _FROM_DISK = (
     'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
@@ -64,6 +62,28 @@ NOT_SUPPORTED: Mapping[str, str] = {
     "/start_weight_update": _FROM_DISK,
     "/finish_weight_update": _FROM_DISK,
     "/init_broadcaster": _FROM_DISK,
+}
+
+
+# Each path, whose last part is the name of its method in `_Control`, and the SGLang
+# endpoint whose key it requires. Those that only read, as /model_info does, are GET.
+ROUTES: Mapping[str, str] = {
+    "/pause": "pause_generation",
+    "/resume": "continue_generation",
+    "/is_paused": "model_info",
+    "/abort_requests": "abort_request",
+    "/reset_prefix_cache": "flush_cache",
+    "/sleep": "release_memory_occupation",
+    "/wake_up": "resume_memory_occupation",
+    "/is_sleeping": "model_info",
+    "/get_world_size": "model_info",
+    "/load": "model_info",
+    "/liveness": "model_info",
+    "/weight_info": "model_info",
+    "/update_weights": "update_weights_from_disk",
+    "/collective_rpc": "update_weights_from_disk",
+    "/v1/load_lora_adapter": "load_lora_adapter",
+    "/v1/unload_lora_adapter": "unload_lora_adapter",
 }
 
 
@@ -81,7 +101,9 @@ def add_routes(
             returns how many it found.
     """
     control = _Control(manager, native, abort_running)
-    for path, method, name, handle in control.routes():
+    for path, name in ROUTES.items():
+        handle = getattr(control, path.rpartition("/")[2])
+        method = "GET" if name == "model_info" else "POST"
         _add_route(app, path, method, native[name], handle)
     for path in NOT_SUPPORTED:
         refuse = partial(_refuse, path)
@@ -110,51 +132,39 @@ def _add_route(
 
 
 class _Call:
-    """A request to a control endpoint: its query and body as one set of fields."""
+    """A request to a control endpoint: its query and body as one set of fields.
+
+    All methods raise `BadRequest` for a value that they do not accept.
+    """
 
     def __init__(
-        self,
-        request: Request,
-        fields: dict[str, Any],
-        query: Mapping[str, list[str]],
+        self, request: Request, body: dict[str, Any], query: Mapping[str, list[str]]
     ) -> None:
         self.request = request
-        self._fields = {**query, **fields}
-        self._in_query = query.keys() - fields.keys()
+        self.fields = {**query, **body}
+        self._in_query = query.keys() - body.keys()
 
     @classmethod
     async def read(cls, request: Request) -> _Call:
-        """Read a request; a field of the body takes precedence over the query's.
-
-        Raises:
-            BadRequest: the body is not a JSON object.
-        """
+        """Read a request; a field of the body takes precedence over the query's."""
         query: dict[str, list[str]] = {}
         for name, value in request.query_params.multi_items():
             query.setdefault(name, []).append(value)
         return cls(request, await read_json(request), query)
 
     def only(self, *names: str) -> None:
-        """Reject every other field that is set.
-
-        Raises:
-            BadRequest: another field is set.
-        """
-        for name, value in self._fields.items():
+        """Reject a request in which any other field is set."""
+        for name, value in self.fields.items():
             if name not in names and not is_off(value) and value != ["false"]:
                 raise BadRequest(name, f"{name} is not supported here. Omit it.")
 
     def _single(self, name: str) -> Json:
         """Return a field; a list of one value, as in the query, counts as the value."""
-        value = self._fields.get(name)
+        value = self.fields.get(name)
         return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, *allowed: str) -> str | None:
-        """Return a field as a string, which must be one of `allowed` if any are given.
-
-        Raises:
-            BadRequest: it is something else.
-        """
+        """Return a field as a string: one of `allowed`, if any are given."""
         value = self._single(name)
         if value is None:
             return None
@@ -166,22 +176,14 @@ class _Call:
         return value
 
     def needed(self, name: str) -> str:
-        """Return a required field as a string.
-
-        Raises:
-            BadRequest: it is absent or empty.
-        """
+        """Return a field as a string; reject the request if it is absent or empty."""
         value = self.text(name)
         if not value:
             raise BadRequest(name, f"{name} is required.")
         return value
 
     def flag(self, name: str) -> bool | None:
-        """Return a boolean field, None if it is absent.
-
-        Raises:
-            BadRequest: it is something else.
-        """
+        """Return a boolean field, None if it is absent."""
         value = self._single(name)
         if value is None:
             return None
@@ -193,11 +195,8 @@ class _Call:
         """Return a field as a list of strings, None if it is absent.
 
         Commas separate the strings of a query.
-
-        Raises:
-            BadRequest: it is something else.
         """
-        value = self._fields.get(name)
+        value = self.fields.get(name)
         if value is None:
             return None
         value = [value] if isinstance(value, str) else value
@@ -207,14 +206,6 @@ class _Call:
             value = [part for one in value for part in one.split(",") if part]
         return value
 
-    def has(self, name: str) -> bool:
-        """True if a field is present, even if it is null."""
-        return name in self._fields
-
-    def value(self, name: str) -> Json:
-        """Return a field as it is, None if it is absent."""
-        return self._fields.get(name)
-
 
 async def _refuse(path: str, call: _Call) -> Json:
     raise BadRequest(
@@ -223,9 +214,6 @@ async def _refuse(path: str, call: _Call) -> Json:
         f"for weights. {NOT_SUPPORTED[path]}.",
         status=501,
     )
-
-
-_Route: TypeAlias = tuple[str, str, str, Callable[[_Call], Awaitable[Any]]]
 
 
 class _Control:
@@ -244,40 +232,6 @@ class _Control:
         self._naming = asyncio.Lock()
         self._contents: dict[str, list[Any]] = {}
 
-    def routes(self) -> Iterable[_Route]:
-        """Return path, method and handler of each endpoint.
-
-        The third item is the SGLang endpoint whose key it requires.
-        """
-        return (
-            ("/pause", "POST", "pause_generation", self.pause),
-            ("/resume", "POST", "continue_generation", self.resume),
-            ("/is_paused", "GET", "model_info", self.is_paused),
-            ("/abort_requests", "POST", "abort_request", self.abort_requests),
-            ("/reset_prefix_cache", "POST", "flush_cache", self.reset_prefix_cache),
-            ("/sleep", "POST", "release_memory_occupation", self.sleep),
-            ("/wake_up", "POST", "resume_memory_occupation", self.wake_up),
-            ("/is_sleeping", "GET", "model_info", self.is_sleeping),
-            ("/get_world_size", "GET", "model_info", self.get_world_size),
-            ("/load", "GET", "model_info", self.load),
-            ("/liveness", "GET", "model_info", self.liveness),
-            ("/weight_info", "GET", "model_info", self.weight_info),
-            ("/update_weights", "POST", "update_weights_from_disk", self.update),
-            (
-                "/collective_rpc",
-                "POST",
-                "update_weights_from_disk",
-                self.collective_rpc,
-            ),
-            ("/v1/load_lora_adapter", "POST", "load_lora_adapter", self.load_lora),
-            (
-                "/v1/unload_lora_adapter",
-                "POST",
-                "unload_lora_adapter",
-                self.unload_lora,
-            ),
-        )
-
     async def pause(self, call: _Call) -> Json:
         """Pause: abort requests, wait for them, or keep them where they are."""
         call.only("mode", "clear_cache", "wait_for_inflight_requests")
@@ -285,12 +239,10 @@ class _Control:
         if mode is None:
             mode = "wait" if call.flag("wait_for_inflight_requests") else "abort"
         clear = call.flag("clear_cache")
-        if (
-            clear
-            and mode == "keep"
-            and await self._manager.model_update_lock.is_locked()
-        ):
-            raise BadRequest("clear_cache", _NOT_RESET)
+        lock = self._manager.model_update_lock
+        if clear and mode == "keep" and await lock.is_locked():
+            reason = _UPDATING if lock._writer_active else _NOT_RESET
+            raise BadRequest("clear_cache", reason)
         async with self._paused(mode):
             if clear or (clear is None and mode != "keep"):
                 await self._flush("clear_cache")
@@ -313,10 +265,8 @@ class _Control:
 
         if mode == "wait":
             await self._drain()
-        obj: PauseGenerationReqInput = PauseGenerationReqInput(
-            mode="in_place" if mode == "keep" else "abort"
-        )
-        await self._manager.pause_generation(obj)
+        native_mode = "in_place" if mode == "keep" else "abort"
+        await self._manager.pause_generation(PauseGenerationReqInput(mode=native_mode))
 
     async def _drain(self) -> None:
         """Hold new requests back, and wait until the others have finished."""
@@ -331,7 +281,8 @@ class _Control:
             if not is_held(manager):
                 vars(manager)["pause_mode"] = "wait"
             manager.is_pause = True
-        while await manager.model_update_lock.is_locked():
+        lock = manager.model_update_lock
+        while await lock.is_locked():
             if not manager.is_pause:
                 raise BadRequest(
                     "mode", "Generation was resumed before all requests had finished."
@@ -339,8 +290,10 @@ class _Control:
             if is_held(manager):
                 raise BadRequest(
                     "mode",
-                    "Generation is paused, so open requests cannot finish. Resume it "
-                    "first, or pause with mode=abort.",
+                    _UPDATING
+                    if lock._writer_active
+                    else "Generation is paused, so open requests cannot finish. Resume "
+                    "it first, or pause with mode=abort.",
                 )
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -350,10 +303,10 @@ class _Control:
         Raises:
             BadRequest: requests use the cache.
         """
-        deadline = asyncio.get_running_loop().time() + _SETTLES_WITHIN
+        deadline = time.monotonic() + _SETTLES_WITHIN
         while not (await self._manager.flush_cache()).success:
             is_busy = await self._manager.model_update_lock.is_locked()
-            if is_busy or asyncio.get_running_loop().time() > deadline:
+            if is_busy or time.monotonic() > deadline:
                 raise BadRequest(field, _NOT_RESET)
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -380,7 +333,7 @@ class _Control:
         request_ids = call.strings("request_ids")
         if request_ids is None:
             n_aborted = n_open(self._manager)
-            everything: AbortReq = AbortReq(abort_all=True)
+            everything = AbortReq(abort_all=True)
             await self._native["abort_request"](everything, call.request)
             self._abort_running(None)
             return {"status": "aborted", "aborted": n_aborted}
@@ -390,7 +343,7 @@ class _Control:
             if not n_found:
                 # The request belongs to another endpoint or tokenizer worker.
                 n_found = int(request_id in self._manager.rid_to_state)
-                other: AbortReq = AbortReq(rid=request_id)
+                other = AbortReq(rid=request_id)
                 await self._native["abort_request"](other, call.request)
             n_aborted += n_found
         return {"status": "aborted", "aborted": n_aborted}
@@ -434,17 +387,15 @@ class _Control:
                 "--enable-weights-cpu-backup, or send level=2 and update the weights.",
             )
         async with self._paused(mode):
-            deadline = asyncio.get_running_loop().time() + _SETTLES_WITHIN
+            deadline = time.monotonic() + _SETTLES_WITHIN
             while True:
-                obj: ReleaseMemoryOccupationReqInput = ReleaseMemoryOccupationReqInput(
-                    tags=tags
-                )
+                obj = ReleaseMemoryOccupationReqInput(tags=tags)
                 try:
                     await self._call("release_memory_occupation", obj, call)
                     break
                 except ValueError:
                     # With overlap scheduling, a step may run after the last answer.
-                    if asyncio.get_running_loop().time() > deadline:
+                    if time.monotonic() > deadline:
                         raise
                 await asyncio.sleep(_POLL_INTERVAL)
         self._asleep |= {*tags}
@@ -457,9 +408,7 @@ class _Control:
         call.only("tags")
         tags = self._tags(call) or sorted(self._asleep)
         if tags:
-            obj: ResumeMemoryOccupationReqInput = ResumeMemoryOccupationReqInput(
-                tags=tags
-            )
+            obj = ResumeMemoryOccupationReqInput(tags=tags)
             await self._call("resume_memory_occupation", obj, call)
         self._asleep -= {*tags}
         if not self._asleep:
@@ -485,6 +434,7 @@ class _Control:
             BadRequest: it answers with an error.
         """
         response = await self._native[name](obj, call.request)
+        # Some endpoints return a plain object if they succeed.
         status = getattr(response, "status_code", 200)
         if status >= 400:
             content = orjson.loads(response.body)
@@ -497,11 +447,12 @@ class _Control:
     async def get_world_size(self, call: _Call) -> Json:
         """Return the number of GPUs."""
         call.only("include_dp")
-        sizes = parallel_sizes(self._manager)
-        world_size = sizes["tensor"] * sizes["pipeline"]
+        server_args = self._manager.server_args
+        world_size = server_args.tp_size * server_args.pp_size
         # With data-parallel attention, its ranks are part of the tensor-parallel ones.
-        if call.flag("include_dp") is not False and not sizes["dp_is_inside"]:
-            world_size *= sizes["data"]
+        is_inside = server_args.enable_dp_attention
+        if call.flag("include_dp") is not False and not is_inside:
+            world_size *= server_args.dp_size
         return {"world_size": world_size}
 
     async def load(self, call: _Call) -> Json:
@@ -517,11 +468,11 @@ class _Control:
         info = await self._native["model_info"]()
         return {"weight_version": info["weight_version"]}
 
-    async def update(self, call: _Call) -> Json:
+    async def update_weights(self, call: _Call) -> Json:
         """Update the weights from a folder, as prime-rl requests it."""
-        if not isinstance(call.value("weight_dir"), str):
+        if not isinstance(call.fields.get("weight_dir"), str):
             raise BadRequest(
-                "weight_dir" if call.has("weight_dir") else "update_info",
+                "weight_dir" if "weight_dir" in call.fields else "update_info",
                 "SGLang can update weights only from a folder here: its workers do not "
                 f"have vLLM's protocol for weights. {_FROM_DISK}.",
                 status=501,
@@ -549,7 +500,7 @@ class _Control:
             if contents not in known:
                 known = [*known, contents]
             number = known.index(contents) + 1
-            obj: UpdateWeightFromDiskReqInput = UpdateWeightFromDiskReqInput(
+            obj = UpdateWeightFromDiskReqInput(
                 model_path=folder,
                 weight_version=version or (name if number == 1 else f"{name}#{number}"),
             )
@@ -571,9 +522,10 @@ class _Control:
                 status=501,
             )
         call.only("method", "args", "kwargs", "timeout")
-        options = call.value("kwargs")
+        options: Any = call.fields.get("kwargs")
         folder = options.get("weights_path") if isinstance(options, dict) else None
-        if not isinstance(folder, str) or not folder or not is_off(call.value("args")):
+        has_args = not is_off(call.fields.get("args"))
+        if not isinstance(folder, str) or not folder or has_args:
             raise BadRequest("kwargs", "reload_weights needs kwargs.weights_path.")
         for name, value in options.items():
             if name not in ("weights_path", "is_checkpoint_format"):
@@ -583,12 +535,12 @@ class _Control:
         await self._from_disk(folder, None, call)
         return {"results": [None]}
 
-    async def load_lora(self, call: _Call) -> Json:
+    async def load_lora_adapter(self, call: _Call) -> Json:
         """Load a LoRA adapter; `load_inplace` replaces one of the same name."""
         from sglang.srt.managers.io_struct import LoadLoRAAdapterReqInput
 
         call.only("lora_name", "lora_path", "load_inplace", "pinned", "weight_version")
-        obj: LoadLoRAAdapterReqInput = LoadLoRAAdapterReqInput(
+        obj = LoadLoRAAdapterReqInput(
             lora_name=call.needed("lora_name"),
             lora_path=call.needed("lora_path"),
             pinned=bool(call.flag("pinned")),
@@ -604,14 +556,12 @@ class _Control:
         await self._call("load_lora_adapter", obj, call)
         return {"success": True, "loaded_adapters": loaded_adapters(self._manager)}
 
-    async def unload_lora(self, call: _Call) -> Json:
+    async def unload_lora_adapter(self, call: _Call) -> Json:
         """Unload a LoRA adapter."""
         from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
 
         call.only("lora_name", "lora_int_id")
-        obj: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
-            lora_name=call.needed("lora_name")
-        )
+        obj = UnloadLoRAAdapterReqInput(lora_name=call.needed("lora_name"))
         await self._call("unload_lora_adapter", obj, call)
         # SGLang would load it again for the next request that names it.
         self._manager.lora_ref_cache.pop(obj.lora_name, None)
@@ -662,9 +612,7 @@ def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
         from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
 
         async with _changed(self, obj.lora_name):
-            old: UnloadLoRAAdapterReqInput = UnloadLoRAAdapterReqInput(
-                lora_name=obj.lora_name
-            )
+            old = UnloadLoRAAdapterReqInput(lora_name=obj.lora_name)
             result = await self.unload_lora_adapter(old)
             if result.success:
                 result = await load(self, obj, *args, **kwargs)
@@ -742,21 +690,12 @@ def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable
     return resolved
 
 
-def parallel_sizes(manager: TokenizerManager) -> dict[str, int]:
-    """Return the sizes of the server's parallel groups."""
-    server_args = manager.server_args
-    return {
-        "tensor": server_args.tp_size,
-        "pipeline": server_args.pp_size,
-        "data": server_args.dp_size,
-        "dp_is_inside": int(server_args.enable_dp_attention),
-    }
-
-
 def config(manager: TokenizerManager) -> dict[str, Any]:
     """Return the parts of vLLM's configuration that trainers read in `/server_info`."""
-    sizes = parallel_sizes(manager)
+    server_args = manager.server_args
     parallel = {
-        f"{kind}_parallel_size": sizes[kind] for kind in ("tensor", "pipeline", "data")
+        "tensor_parallel_size": server_args.tp_size,
+        "pipeline_parallel_size": server_args.pp_size,
+        "data_parallel_size": server_args.dp_size,
     }
     return {"parallel_config": parallel, "weight_transfer_config": None}

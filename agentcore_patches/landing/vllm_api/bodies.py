@@ -80,7 +80,7 @@ def find_stop_reason(
         ignores_eos: the request has `ignore_eos`; its EOS token is a stop token.
     """
     matched: int | str | None = (meta_info["finish_reason"] or {}).get("matched")
-    eos = getattr(manager.tokenizer, "eos_token_id", None)
+    eos = manager.tokenizer and manager.tokenizer.eos_token_id
     return None if matched == eos and not ignores_eos else matched
 
 

@@ -13,7 +13,6 @@ import os
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,13 +26,13 @@ from ..http import (
     images,
     logprobs,
     prompts,
+    request_fields,
     request_ids,
     routed_experts,
     streams,
 )
 from ..http.choices import Choice
-from ..http.request_fields import INT64
-from . import admin, content_parts, rendering
+from . import aborts, admin, content_parts, rendering
 from .bodies import (
     BadRequest,
     error_content,
@@ -52,10 +51,8 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import TokenizeRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_tokenize import OpenAIServingTokenize
-    from sglang.srt.managers.io_struct import (
-        GenerateReqInput,
-    )
-    from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+    from sglang.srt.managers.io_struct import GenerateReqInput
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     from ..http.answers import Json
 
@@ -99,17 +96,11 @@ _LONGEST_SALT = 1_024
 # which the event loop would serve no other request.
 _LONG = 1_000
 
-# Least and most seconds between two looks for requests to abort.
-_LOOKS = (0.05, 0.5)
-
-# Seconds after which a request is aborted again; each time, twice as many.
-_AGAIN = 0.5
-
 # vLLM's lowest logprob. SGLang has -3.4e38 for a token that a grammar forbids.
 _LOWEST = -9999.0
 
 
-class Asked(NamedTuple):
+class Job(NamedTuple):
     """A request of the endpoint, checked.
 
     Attributes:
@@ -163,19 +154,18 @@ def add_routes(
         ValueError: an environment variable is not valid.
     """
     shape()  # Not every launcher of SGLang's app calls `server.check_environment`.
-    running: dict[str, Asked] = {}
+    running: dict[str, Job] = {}
 
     async def generate(request: Request) -> Any:
-        asked = None
+        job = None
         try:
-            asked = read(manager, request, await read_json(request))
-            if asked.obj.stream:
-                return await answer_stream(manager, asked, request, running)
-            with _noted(running, asked):
-                return await answer_whole(manager, asked, request)
+            job = read(manager, request, await read_json(request))
+            if job.obj.stream:
+                return await answer_stream(manager, job, request, running)
+            return await answer_whole(manager, job, request, running)
         except ValueError as error:
-            if asked is not None:
-                forget_unsent(manager, asked)
+            if job is not None:
+                aborts.forget_unsent(manager, job)
             if isinstance(error, images.PromptError):
                 error = BadRequest("token_ids", f"token_ids {error.text}")
             return error_response(error)
@@ -184,42 +174,25 @@ def add_routes(
         try:
             body = await read_json(request)
             rendered = await rendering.render(manager, request, body)
-            asked = read(manager, request, rendered)
-            rendering.verify(manager, asked.sampling.params)
+            job = read(manager, request, rendered)
+            rendering.verify(manager, job.sampling.params)
             return json_response(rendered)
         except ValueError as error:
             return error_response(error)
 
-    aborts = Aborts(manager, running)
+    open_jobs = aborts.Aborts(manager, running)
     app.router.add_route(PATH, generate, methods=["POST"])
     app.router.add_route(rendering.PATH, render, methods=["POST"])
     scheduler_info["vllm_config"] = admin.config(manager)
     by_name = {endpoint.__name__: endpoint for endpoint in native}
-    admin.add_routes(app, manager, by_name, aborts.start)
-
-
-@contextmanager
-def _noted(running: dict[str, Asked], asked: Asked) -> Iterator[None]:
-    """Register a request by its ID while it runs."""
-    running[asked.request_id] = asked
-    try:
-        yield
-    finally:
-        running.pop(asked.request_id, None)
-
-
-def forget_unsent(manager: TokenizerManager, asked: Asked) -> None:
-    """Drop the state that SGLang leaves of a request that it rejects unsent."""
-    for rid in [*samples(manager, asked)]:
-        if not _is_sent(manager, manager.rid_to_state[rid]):
-            manager.rid_to_state.pop(rid, None)
+    admin.add_routes(app, manager, by_name, open_jobs.start)
 
 
 def read(
     manager: TokenizerManager,
     request: Request,
     body: dict[str, Any],
-) -> Asked:
+) -> Job:
     """Read and check a request of the endpoint.
 
     Args:
@@ -258,7 +231,7 @@ def read(
         obj.image_data = urls
         # SGLang expands the placeholders of images.
         obj.return_prompt_token_ids = True
-    asked = Asked(
+    job = Job(
         obj=obj,
         sampling=sampling,
         request_id=request_id,
@@ -269,16 +242,16 @@ def read(
         wants_text=mode == "text",
         usage=_usage_of_stream(body.get("stream_options")),
     )
-    asked.obj.rid = request_id
-    asked.obj.lora_path = adapter
+    job.obj.rid = request_id
+    job.obj.lora_path = adapter
     error = (
-        prompts.check(manager, asked.obj)
-        or logprobs.refusal_of(manager, asked.obj)
-        or request_ids.check(manager, asked.obj)
+        prompts.check(manager, job.obj)
+        or logprobs.refusal_of(manager, job.obj)
+        or request_ids.check(manager, job.obj)
     )
     if error is not None:
         raise ValueError(error)
-    return asked
+    return job
 
 
 def _clamp(manager: TokenizerManager, params: dict[str, Any], n_tokens: int) -> None:
@@ -403,7 +376,7 @@ def _priority(manager: TokenizerManager, priority: Json) -> int | None:
     """Translate a priority: in vLLM, the lowest one is served first."""
     if priority is None:
         return None
-    value = integer("priority", priority, -INT64, INT64)
+    value = integer("priority", priority, -request_fields.INT64, request_fields.INT64)
     if manager.server_args.enable_priority_scheduling:
         lowest_first = manager.server_args.schedule_low_priority_values_first
         return value if lowest_first else -value
@@ -431,8 +404,8 @@ def _wants_prompt(body: dict[str, Any]) -> bool:
     name = "return_prompt_token_ids"
     value = body.get(name)
     wanted = defaults.values().get(name) if value is None else flag(name, value)
-    asked = flag("return_token_ids", body.get("return_token_ids"))
-    return asked and wanted is not False
+    has_ids = flag("return_token_ids", body.get("return_token_ids"))
+    return has_ids and wanted is not False
 
 
 def _usage_of_stream(options: Json) -> str:
@@ -450,51 +423,56 @@ def _usage_of_stream(options: Json) -> str:
 
 
 async def answer_whole(
-    manager: TokenizerManager, asked: Asked, request: Request
+    manager: TokenizerManager, job: Job, request: Request, running: dict[str, Job]
 ) -> Any:
     """Generate, and answer in one piece.
+
+    Args:
+        running: the requests in progress, by ID.
 
     Raises:
         ValueError: the engine refused the request.
     """
     from fastapi import Response
 
-    items = await manager.generate_request(asked.obj, request).__anext__()
+    running[job.request_id] = job
+    try:
+        items = await manager.generate_request(job.obj, request).__anext__()
+    finally:
+        running.pop(job.request_id, None)
     if not isinstance(items, list):
         items = [items]
-    if asked.sampling.logprobs is not None:
+    if job.sampling.logprobs is not None:
         logprobs.cut(items)
     n_tokens = sum(len(item["output_ids"]) for item in items)
-    if asked.sampling.prompt_logprobs is not None:
-        n_tokens += len(asked.token_ids)
+    if job.sampling.prompt_logprobs is not None:
+        n_tokens += len(job.token_ids)
     if n_tokens > _LONG:
-        content = await asyncio.to_thread(_whole, manager, asked, items)
+        content = await asyncio.to_thread(_whole, manager, job, items)
     else:
-        content = _whole(manager, asked, items)
+        content = _whole(manager, job, items)
     return Response(content, media_type="application/json")
 
 
-def _whole(
-    manager: TokenizerManager, asked: Asked, items: list[dict[str, Any]]
-) -> bytes:
+def _whole(manager: TokenizerManager, job: Job, items: list[dict[str, Any]]) -> bytes:
     """Write a response in one piece."""
     first = items[0]["meta_info"]
     body = {
-        "request_id": asked.request_id,
-        "model": asked.model,
+        "request_id": job.request_id,
+        "model": job.model,
         "created": int(time.time()),
-        "output_mode": "text" if asked.wants_text else "tokens",
+        "output_mode": "text" if job.wants_text else "tokens",
         "choices": [
             {
                 "index": index,
-                **_piece(asked, item, item["output_ids"], item["meta_info"]),
-                **_end(manager, asked, item["meta_info"]),
+                **_piece(job, item, item["output_ids"], item["meta_info"]),
+                **_end(manager, job, item["meta_info"]),
             }
             for index, item in enumerate(items)
         ],
         "usage": _usage([item["meta_info"] for item in items]),
-        "prompt_logprobs": _prompt_logprobs(asked, first),
-        **_prompt(manager, asked, items[0]),
+        "prompt_logprobs": _prompt_logprobs(job, first),
+        **_prompt(manager, job, items[0]),
         "kv_transfer_params": None,
         "ec_transfer_params": None,
     }
@@ -502,7 +480,7 @@ def _whole(
 
 
 def _piece(
-    asked: Asked, item: dict[str, Any], token_ids: list[int], lists: dict[str, Any]
+    job: Job, item: dict[str, Any], token_ids: list[int], lists: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of some tokens of a choice.
 
@@ -517,14 +495,14 @@ def _piece(
         "finish_reason": reason and reason["type"],
         "logprobs": None,
     }
-    if asked.wants_text:
+    if job.wants_text:
         fields["text"] = item["text"]
-    count = asked.sampling.logprobs
+    count = job.sampling.logprobs
     if count is not None:
         rows = lists.get("output_token_logprobs") or []
         text = dump_logprobs(rows, lists.get("output_top_logprobs"), count)
         fields["logprobs"] = orjson.Fragment(text)
-    for name, key in _mask_fields(asked.sampling):
+    for name, key in _mask_fields(job.sampling):
         fields[name] = masks = (lists.get(key) or [])[: len(token_ids)]
         if len(masks) < len(token_ids):
             raise ValueError(
@@ -543,10 +521,10 @@ def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
 
 
 def _end(
-    manager: TokenizerManager, asked: Asked, meta_info: dict[str, Any]
+    manager: TokenizerManager, job: Job, meta_info: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the fields that only a finished choice has."""
-    ignores_eos = bool(asked.sampling.params.get("ignore_eos"))
+    ignores_eos = bool(job.sampling.params.get("ignore_eos"))
     fields = {
         "stop_reason": find_stop_reason(manager, ignores_eos, meta_info),
         "weight_versions": meta_info.get("weight_versions"),
@@ -572,21 +550,21 @@ def _usage(infos: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _prompt(
-    manager: TokenizerManager, asked: Asked, item: dict[str, Any]
+    manager: TokenizerManager, job: Job, item: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the prompt as prefilled and the places of images, if requested."""
     token_ids = places = None
-    if asked.wants_prompt and asked.n_images:
+    if job.wants_prompt and job.n_images:
         token_ids = item.get("prompt_token_ids") or []
-        places = content_parts.placeholders(manager, token_ids, asked.n_images)
-    elif asked.wants_prompt:
+        places = content_parts.placeholders(manager, token_ids, job.n_images)
+    elif job.wants_prompt:
         # --allow-auto-truncate truncates it.
-        token_ids = asked.token_ids[: item["meta_info"].get("prompt_tokens")]
+        token_ids = job.token_ids[: item["meta_info"].get("prompt_tokens")]
     return {"prompt_token_ids": token_ids or None, "mm_placeholders": places}
 
 
-def _prompt_logprobs(asked: Asked, meta_info: dict[str, Any]) -> Json:
-    count = asked.sampling.prompt_logprobs
+def _prompt_logprobs(job: Job, meta_info: dict[str, Any]) -> Json:
+    count = job.sampling.prompt_logprobs
     return None if count is None else prompt_logprobs(count, meta_info)
 
 
@@ -683,8 +661,8 @@ def tokenized(handle: Any) -> Any:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        more: dict[str, Any] = getattr(request, "model_extra", None) or {}
-        is_continued = getattr(request, "continue_final_message", False)
+        more = request.model_extra or {}
+        is_continued = request_fields.read(request, "continue_final_message")
         if more.get("add_generation_prompt") is False and not is_continued:
             return self.create_error_response(
                 "add_generation_prompt: false is not supported by this SGLang. It "
@@ -719,14 +697,15 @@ def detokenized(handle: Any) -> Any:
 class _Choices:
     """The parts of each choice that a stream has sent."""
 
-    def __init__(self, manager: TokenizerManager, asked: Asked) -> None:
+    def __init__(self, manager: TokenizerManager, job: Job) -> None:
         self._manager = manager
-        self._asked = asked
-        self._mode = "text" if asked.wants_text else "tokens"
+        self._job = job
+        mode = "text" if job.wants_text else "tokens"
+        self._opening = {"request_id": job.request_id, "output_mode": mode}
         self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
         self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
-        self._lists = [key for _, key in _mask_fields(asked.sampling)]
-        if asked.sampling.logprobs is not None:
+        self._lists = [key for _, key in _mask_fields(job.sampling)]
+        if job.sampling.logprobs is not None:
             self._lists += logprobs.KEYS
         self._choices: dict[int, Choice] = {}
         self._n_characters: dict[int, int] = {}
@@ -737,7 +716,7 @@ class _Choices:
         Raises:
             ValueError: the engine rejected the request, or gave too few logprobs.
         """
-        asked, meta_info = self._asked, item["meta_info"]
+        job, meta_info = self._job, item["meta_info"]
         reason = meta_info["finish_reason"]
         if reason and reason["type"] == "abort" and reason.get("status_code"):
             raise BadRequest(None, reason["message"], int(reason["status_code"]))
@@ -748,39 +727,28 @@ class _Choices:
             choice = Choice(index, self._ids_are_new, self._lists)
             self._choices[index] = choice
         choice.push(item)
-        if asked.wants_text and not self._text_is_new:
+        if job.wants_text and not self._text_is_new:
             n_characters = self._n_characters.get(index, 0)
             self._n_characters[index] = len(item["text"])
             item = {**item, "text": item["text"][n_characters:]}
-        fields = {"index": index, **_piece(asked, item, *choice.take())}
+        fields = {"index": index, **_piece(job, item, *choice.take())}
         if reason:
-            fields |= _end(self._manager, asked, meta_info)
-        data: dict[str, Any] = {
-            "request_id": asked.request_id,
-            "output_mode": self._mode,
-            "choices": [fields],
-        }
+            fields |= _end(self._manager, job, meta_info)
+        data: dict[str, Any] = {**self._opening, "choices": [fields]}
         if is_first:
-            if asked.wants_prompt:
-                data |= _prompt(self._manager, asked, item)
-            if asked.sampling.prompt_logprobs is not None:
-                data["prompt_logprobs"] = _prompt_logprobs(asked, meta_info)
-        if asked.usage == "each":
+            if job.wants_prompt:
+                data |= _prompt(self._manager, job, item)
+            if job.sampling.prompt_logprobs is not None:
+                data["prompt_logprobs"] = _prompt_logprobs(job, meta_info)
+        if job.usage == "each":
             data["usage"] = self._usage()
         return _event(data)
 
     def end(self) -> bytes:
         """Write the events after the last chunk."""
         usage = b""
-        if self._asked.usage:
-            usage = _event(
-                {
-                    "request_id": self._asked.request_id,
-                    "output_mode": self._mode,
-                    "choices": [],
-                    "usage": self._usage(),
-                }
-            )
+        if self._job.usage:
+            usage = _event({**self._opening, "choices": [], "usage": self._usage()})
         return usage + b"data: [DONE]\n\n"
 
     def _usage(self) -> dict[str, Any]:
@@ -793,9 +761,9 @@ def _event(data: dict[str, Any]) -> bytes:
 
 async def answer_stream(
     manager: TokenizerManager,
-    asked: Asked,
+    job: Job,
     request: Request,
-    running: dict[str, Asked],
+    running: dict[str, Job],
 ) -> Any:
     """Generate, and answer with a stream of server-sent events.
 
@@ -807,10 +775,10 @@ async def answer_stream(
     """
     from fastapi.responses import StreamingResponse
 
-    outputs = manager.generate_request(asked.obj, request)
-    choices = _Choices(manager, asked)
+    outputs = manager.generate_request(job.obj, request)
+    choices = _Choices(manager, job)
     is_over = False
-    running[asked.request_id] = asked
+    running[job.request_id] = job
 
     async def events() -> AsyncGenerator[bytes, None]:
         nonlocal is_over
@@ -827,9 +795,9 @@ async def answer_stream(
 
     async def end() -> None:
         """Abort the request unless it is over."""
-        running.pop(asked.request_id, None)
+        running.pop(job.request_id, None)
         if not is_over:
-            for rid in [*samples(manager, asked)]:
+            for rid in [*aborts.find_samples(manager, job)]:
                 manager.abort_request(rid)
             await outputs.aclose()
 
@@ -848,101 +816,3 @@ async def answer_stream(
         await end()
         raise
     return Stream(events(), media_type="text/event-stream")
-
-
-class Aborts:
-    """Aborts requests, again and again until they have finished.
-
-    An abort may come before the engine has the request. With `n` > 1, SGLang sends the
-    samples when the prompt's prefill has finished, even if it was aborted.
-    """
-
-    def __init__(self, manager: TokenizerManager, running: dict[str, Asked]) -> None:
-        self._manager = manager
-        self._running = running
-        self._open: dict[int, Asked] = {}
-        # When to abort each sample again, and the seconds since its last abort.
-        self._due: dict[str, tuple[float, float]] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
-
-    def start(self, request_id: str | None) -> int:
-        """Abort a request by its ID, or all of them after SGLang's abort of all.
-
-        Returns:
-            The number of requests found.
-        """
-        running = self._running
-        names = [*running] if request_id is None else [request_id]
-        found = [running[name] for name in names if name in running]
-        # SGLang passes the object with the parameters on to each sample.
-        self._open |= {id(asked.sampling.params): asked for asked in found}
-        if request_id is None:
-            self._abort(are_aborted=True)
-        self._wake.set()
-        if self._open and (self._task is None or self._task.done()):
-            self._task = asyncio.create_task(self._repeat())
-        return len(found)
-
-    async def _repeat(self) -> None:
-        least, most = _LOOKS
-        pause = least
-        while self._open:
-            if self._wake.is_set():
-                self._wake.clear()
-                pause = least
-            self._abort()
-            await asyncio.sleep(least)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause - least)
-            pause = min(2 * pause, most)
-
-    def _abort(self, are_aborted: bool = False) -> None:
-        """Abort the samples that are due, and drop the requests that have finished.
-
-        Args:
-            are_aborted: every request that the engine has was aborted just now.
-        """
-        manager = self._manager
-        now = time.monotonic()
-        due: dict[str, tuple[float, float]] = {}
-        have_samples = set()
-        for rid, state in [*manager.rid_to_state.items()]:
-            key = id(state.obj.sampling_params)
-            if key not in self._open:
-                continue
-            have_samples.add(key)
-            if not _is_sent(manager, state):
-                continue
-            time_of_next, pause = self._due.get(rid, (now, _AGAIN / 2))
-            if are_aborted or time_of_next <= now:
-                pause *= 2
-                time_of_next = now + pause
-                if not are_aborted:
-                    manager.abort_request(rid)
-            due[rid] = time_of_next, pause
-        self._due = due
-        self._open = {
-            key: asked
-            for key, asked in self._open.items()
-            if key in have_samples or self._running.get(asked.request_id) is asked
-        }
-
-
-def _is_sent(manager: TokenizerManager, state: ReqState) -> bool:
-    """True once a request was sent to the engine."""
-    return manager.server_args.language_only or "engine_rid" in vars(state)
-
-
-def samples(manager: TokenizerManager, asked: Asked) -> Iterator[str]:
-    """Yield the IDs of the engine's requests for the samples of a request.
-
-    SGLang gives the samples of `n` > 1 random IDs, but passes the object with the
-    sampling parameters on to each.
-    """
-    params = asked.sampling.params
-    states = manager.rid_to_state
-    rids = [asked.request_id] if (params.get("n") or 1) == 1 else states
-    for rid in rids:
-        if rid in states and states[rid].obj.sampling_params is params:
-            yield rid

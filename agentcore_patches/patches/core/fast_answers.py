@@ -29,9 +29,10 @@ HOOKS: tuple[Hook, ...] = (
             "OpenAIServingBase.handle_request",
             "return await self._handle_non_streaming_request($ADAPTED, $PROCESSED, $RAW)",
             "return await agentcore.http.answers.answer(\n"
+            "    $PROCESSED,\n"
             "    self._handle_non_streaming_request(\n"
             "        $ADAPTED, $PROCESSED, $RAW\n"
-            "    )\n"
+            "    ),\n"
             ")",
         ),
         upstream="pydantic's writer, 0.5.22",
@@ -43,7 +44,9 @@ HOOKS: tuple[Hook, ...] = (
             SERVING_CHAT,
             "OpenAIServingChat._build_chat_response",
             "choice_logprobs = self._process_response_logprobs(ret_item)",
-            "choice_logprobs = agentcore.http.answers.build_logprobs(self, ret_item)",
+            "choice_logprobs = agentcore.http.answers.build_logprobs(\n"
+            "    self, request, ret_item\n"
+            ")",
         ),
     ),
     Hook(

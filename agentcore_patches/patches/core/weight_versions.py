@@ -95,16 +95,25 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "weight-versions/one-at-a-time",
-        "run updates one by one in a pause, too: SGLang keeps one result",
+        "take the lock in a pause, too: SGLang keeps one update's result",
         Replace(
+            TOKENIZER_MANAGER,
+            "TokenizerManager.update_weights_from_disk",
+            "is_paused = self.is_pause",
+            "is_paused = False",
+        ),
+        upstream="issue 33698; PR 33701, open",
+    ),
+    Hook(
+        "weight-versions/one-at-a-time-lock",
+        "take the lock exactly if is_paused is false",
+        Expect(
             TOKENIZER_MANAGER,
             "TokenizerManager.update_weights_from_disk",
             "lock_context = (\n"
             "    self.model_update_lock.writer_lock if not is_paused else nullcontext()\n"
             ")",
-            "lock_context = self.model_update_lock.writer_lock",
         ),
-        upstream="issue 33698; PR 33701, open",
     ),
     Hook(
         "weight-versions/count-from-disk",

@@ -52,6 +52,7 @@ class EmbeddingReqInput:
     input_embeds: Any
     input_ids: Any
     is_single: bool
+    return_prompt_token_ids: bool
     rid: Any
     sampling_params: Any
     text: Any

@@ -5,6 +5,7 @@ class RWLock:
     __dict__: dict[str, Any]
     _cond: asyncio.Condition
     _lock: asyncio.Lock
+    _writer_active: bool
     def __init__(self) -> None: ...
     @property
     def writer_lock(self) -> Any: ...

@@ -7,7 +7,10 @@ class BaseMultiModalProcessorOutput:
     token_ids: list[int] | None
     def organize_results(self) -> list[tuple[Any, Any]]: ...
 
-class MultimodalSpecialTokens: ...
+class MultimodalSpecialTokens:
+    audio_token_id: int | None
+    image_token_id: int | None
+    video_token_id: int | None
 
 class BaseMultimodalProcessor:
     def load_mm_data(
