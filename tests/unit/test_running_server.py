@@ -156,6 +156,11 @@ def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
     assert "a router hides /server_info" in " ".join(document["notes"])
+    # Bad IDs that a router drops are answered with 200.
+    main(["verify", "--base-url", url, "--json", "--level", "token-in,turns"])
+    document = json.loads(capsys.readouterr().out)
+    verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
+    assert verdicts[16] == verdicts[17] == "fail"
 
 
 @pytest.mark.parametrize("routes", [False, True])
