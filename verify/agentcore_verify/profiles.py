@@ -71,7 +71,9 @@ class Profile:
         return {**self.ask, **({} if stream else self.ask_whole)}
 
     def prompt_of(self, answer: Json) -> tuple[Any, ...] | None:
-        found = at(answer, self.prompt) if self.prompt else None
+        # LiteLLM moves them to the choice in streams.
+        paths = (self.prompt, f"choices.0.{PROMPT}")
+        found = first_at(answer, paths) if self.prompt else None
         return None if found is None else tuple(found)
 
     def tokens_of(self, choice: Json) -> tuple[Any, ...] | None:
