@@ -109,7 +109,12 @@ PROFILES = (
     ),
     Profile(
         "token-names",
-        {"logprobs": True, "return_tokens_as_token_ids": True},
+        {
+            "logprobs": True,
+            "return_tokens_as_token_ids": True,
+            # For the prompt's: LiteLLM keeps them in streams only with this.
+            "return_token_ids": True,
+        },
         prompt="",
         tokens=("logprobs.content.token",),
         has_stop_tokens=False,
