@@ -229,8 +229,8 @@ def main() -> None:
         print(short, flush=True)
         rows[short] = judged(short, *known[short])
         # After each one, for it takes minutes.
-        made = [rows[short] for short in known if short in rows]
-        RECORD.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n")
+        made = ",\n".join(json.dumps(rows[one]) for one in known if one in rows)
+        RECORD.write_text(f"[\n{made}\n]\n", "utf-8")
 
 
 if __name__ == "__main__":
