@@ -50,7 +50,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers train docs site lint system clean
+.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers conformance train docs site lint system clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
@@ -59,6 +59,7 @@ help:
 	@echo "make train         train a tiny model with TRL in four ways, and draw what differs; 5 minutes"
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make peers         compare vLLM's endpoints with a real vLLM, 6 GB to install"
+	@echo "make conformance   judge vLLM, stock SGLang and gateways by the rules, and write the page"
 	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
 	@echo "make docs          generate the pages and pictures that follow from the code"
 	@echo "make site          build the documentation as a site with search, in build/site"
@@ -128,6 +129,11 @@ clients: $(READY)
 
 peers: $(READY) $(PEER_READY)
 	AGENTCORE_TEST_VLLM=$(abspath $(PEER))/bin/python $(BIN)/pytest -m vllm tests/live/test_vllm_peer.py
+
+# SERVERS="vLLM LiteLLM" judges these again, and leaves the other rows as they are.
+conformance: $(READY) $(PEER_READY)
+	$(BIN)/python -m docs.conformance $(PEER)/bin/python $(SERVERS)
+	$(BIN)/python -m docs.pages
 
 train: $(READY) $(TRAIN_READY)
 	$(BIN)/python docs/training.py $(TRAIN)/bin/python

@@ -8,6 +8,7 @@ Prints the name of each changed page.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import types
 import typing
@@ -31,9 +32,12 @@ from agentcore_patches.shell.json_output import KEYS
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
+from agentcore_verify.contract import LEVELS, RULES
 from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
+CONFORMANCE = REFERENCE / "conformance.json"
+"""The record of `docs/conformance.py`."""
 
 SIZED = (Path(__file__).parents[1] / "README.md",)
 """Pages that say how large the change is, between two comments."""
@@ -292,10 +296,87 @@ NAMES: Mapping[Any, str] = {
 }
 
 
+# The verdicts on servers.
+
+CONFORMANCE_INTRODUCTION = """\
+# Conformance of servers
+
+`make conformance` starts each of these servers on the CPU with the scripted model, judges it by
+the [rules of a token-exact server](token-exact.md), and writes this page: nobody edits it. The
+rules are judged on `/v1/chat/completions`. Other endpoints serve only prompts of token IDs. Rule
+19 needs new weights, which a running server never gets: `agentcore-patch verify --model scripted`
+judges it on a server of its own.
+"""
+
+CONFORMANCE_END = """\
+## How the servers are started
+
+- SGLang: `--tool-call-parser qwen25 --reasoning-parser qwen3`, and what the CPU needs. *Patched*
+  means `agentcore-patch apply`, without extras.
+- vLLM: `--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3`.
+- LiteLLM: the provider is `hosted_vllm`.
+- rllm-model-gateway: `strip_vllm_fields: false`. By default it removes the token IDs from
+  responses, and only records them.
+- The gateways have no `/detokenize`, so `token-exact` is given the model's `--tokenizer`.
+"""
+
+
+def conformance_page() -> str:
+    """The verdicts that `docs/conformance.py` recorded."""
+    rows = json.loads(CONFORMANCE.read_text("utf-8"))
+    judged = [row for row in rows if "rules" in row]
+    levels = [
+        [row["name"], *_verdicts_on_levels(row), f"`{row.get('profile')}`", row["date"]]
+        for row in rows
+    ]
+    columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
+    by_rule = zip((str(rule.number) for rule in RULES), *columns, strict=True)
+    versions = ", ".join(sorted({row["by"] for row in judged}))
+    return _joined(
+        CONFORMANCE_INTRODUCTION,
+        f"The verdicts are those of `token-exact` {versions}.",
+        "## Levels",
+        _table(("server", *LEVELS, "profile", "date"), levels),
+        "## Rules that some server does not pass",
+        _table(
+            ("rule", *(row["short"] for row in judged)),
+            [row for row in by_rule if {*row[1:]} != {"pass"}],
+        ),
+        "## Why",
+        *map(_reasons, judged),
+        CONFORMANCE_END,
+    )
+
+
+def _verdicts_on_levels(row: dict[str, Any]) -> list[str]:
+    if "error" in row:
+        return [f"not judged: {_plain(row['error'])}", *[""] * (len(LEVELS) - 1)]
+    return list(row["levels"])
+
+
+def _reasons(row: dict[str, Any]) -> str:
+    """The messages of the verdicts that are not a pass, each once."""
+    numbers: dict[str, list[str]] = {}
+    for rule in row["rules"]:
+        if rule["verdict"] != "pass":
+            text = f"{rule['verdict']}: {_plain(rule['message'])}"
+            numbers.setdefault(text, []).append(str(rule["number"]))
+    lines = [f"- {', '.join(which)}, {text}" for text, which in numbers.items()]
+    notes = [f"- Note: {_plain(note)}" for note in row["notes"]]
+    return _joined(f"### {row['name']}", "\n".join([*lines, *notes]))
+
+
+def _plain(text: str) -> str:
+    """A text as Markdown shows it, without the URL of a server that was started."""
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "", " ".join(text.split()))
+    return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "checks.md": checks_page,
     "json.md": json_page,
+    "conformance.md": conformance_page,
 }
 
 

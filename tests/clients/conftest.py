@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from agentcore_verify.server import Server, free_port
 from tests.helpers.asking import CASES, ask
-from tests.helpers.waiting import wait_until
+from tests.helpers.peers import running
 from tests.live import conftest as live
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -138,27 +137,11 @@ def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator
 def route(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
     """Run an sglang-router in front of a server; yield its URL."""
     python = environment("sglang-router==0.3.2")
-    port, metrics = free_port(), free_port()
     command: list[str | Path] = [
-        *(python, "-m", "sglang_router.launch_router", "--host", "127.0.0.1"),
-        *("--port", str(port), "--prometheus-port", str(metrics)),
-        *("--prometheus-host", "127.0.0.1", "--worker-urls", server.base_url),
+        *(python, "-m", "sglang_router.launch_router"),
+        *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())),
+        *("--worker-urls", server.base_url),
     ]
-    url = f"http://127.0.0.1:{port}"
-    with (folder / "router.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        wait_until(lambda: _is_ready(url, process))
+    log = folder / "router.log"
+    with running(command, free_port(), "/readiness", log) as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _is_ready(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """True if the router has a worker."""
-    assert process.poll() is None, "the router died"
-    try:
-        return requests.get(f"{url}/readiness", timeout=5).status_code == 200
-    except requests.ConnectionError:
-        return False

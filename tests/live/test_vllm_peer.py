@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +27,8 @@ from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server, free_port
 from agentcore_verify.subject import Subject
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
+from tests.helpers.peers import CONTEXT, VLLM_ENV, running, vllm_command
 from tests.helpers.servers import Launch, Trees
-from tests.helpers.waiting import wait_until
 from tests.live.defects.planting import ChatWhole
 from tests.live.proxy import Proxy
 
@@ -44,7 +42,6 @@ PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"
 MODEL = "peer"
-CONTEXT = 1024
 NOISE = 2e-3
 
 LONG: Json = {"messages": line("long").messages}
@@ -375,49 +372,11 @@ def vllm(
     python = os.environ.get(PYTHON)
     if python is None:
         pytest.fail(f"{PYTHON} names no interpreter with vLLM: run `make peers`")
-    port = free_port("127.0.0.1")
-    url = f"http://127.0.0.1:{port}"
+    mode = ("--logprobs-mode", f"{logprobs_mode}_logprobs")
+    command = vllm_command(python, scripted_model, MODEL, *mode)
     log = tmp_path_factory.mktemp("vllm") / "vllm.log"
-    env = {
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_SERVER_DEV_MODE": "1",
-    }
-    args = (
-        *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", MODEL),
-        *("--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "8"),
-        *("--logprobs-mode", f"{logprobs_mode}_logprobs", "--enforce-eager"),
-        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
-        *("--enable-scale-out", "--enable-prompt-tokens-details"),
-        # SGLang's on the CPU.
-        *("--structured-outputs-config", '{"backend": "guidance"}'),
-    )
-    command = (python, "-m", "vllm.entrypoints.cli.main", "serve", scripted_model)
-    with log.open("w") as output:
-        running = subprocess.Popen(
-            [*command, *args],
-            env={**os.environ, **env},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def is_ready() -> bool:
-        assert running.poll() is None, log.read_text()[-5000:]
-        try:
-            return requests.get(f"{url}/health", timeout=5).ok
-        except requests.ConnectionError:
-            return False
-
-    try:
-        wait_until(is_ready, seconds=600)
+    with running(command, free_port(), "/health", log, VLLM_ENV) as url:
         yield url
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
 
 
 @pytest.fixture(scope="module")

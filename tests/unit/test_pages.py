@@ -30,7 +30,7 @@ def pages() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["cli.md", "checks.md", "json.md"])
+@pytest.mark.parametrize("name", ["cli.md", "checks.md", "json.md", "conformance.md"])
 def test_generated_pages_are_up_to_date(pages: ModuleType, name: str) -> None:
     kept = (DOCS / "reference" / name).read_text("utf-8")
     assert kept == pages.page(name), "run `make docs`, then read `git diff`"

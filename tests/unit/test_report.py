@@ -11,8 +11,18 @@ import pytest
 
 from agentcore_verify.json_report import render_json
 from agentcore_verify.junit_report import render_junit
+from agentcore_verify.markdown_report import render_markdown
 from agentcore_verify.report import render_svg, render_table
-from agentcore_verify.results import Difference, Outcome, Report, Result, Row
+from agentcore_verify.results import (
+    Difference,
+    Identity,
+    LevelResult,
+    Outcome,
+    Report,
+    Result,
+    Row,
+    RuleResult,
+)
 from tests.helpers.documents import mismatches
 
 DIFFERENCE = Difference(
@@ -224,6 +234,20 @@ def test_junit_escapes_what_xml_does_not_allow() -> None:
     message = "a \x00 b \x1b[31m c \ud800 <&>"
     [failure] = suite(report(Result("stop", Outcome.FAILED, message))).iter("failure")
     assert failure.get("message") == "a \\x00 b \\x1b[31m c \\ud800 <&>"
+
+
+def test_markdown_has_a_row_of_the_levels() -> None:
+    levels = (
+        LevelResult("ids", "token-exact", None),
+        LevelResult("turns", "not token-exact", 17),
+    )
+    rule = RuleResult("5 ids", Outcome.SKIPPED, "No streams.", number=5, level="ids")
+    made = replace(ALL, server=Identity("vLLM", "1.0"), levels=levels, rules=(rule,))
+    assert render_markdown(made).splitlines() == [
+        "| server | ids | turns |",
+        "| --- | --- | --- |",
+        "| vLLM 1.0 | token-exact (unsupported: 5) | not token-exact (rule 17) |",
+    ]
 
 
 def test_svg_shows_the_table() -> None:

@@ -13,7 +13,7 @@ from werkzeug import Request, Response
 
 from agentcore_patches.command.cli import main
 from agentcore_verify import checks
-from agentcore_verify.identity import identify
+from agentcore_verify.identity import find_profile, identify
 from agentcore_verify.results import Identity, Report
 from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
@@ -156,6 +156,23 @@ def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
     assert "a router hides /server_info" in " ".join(document["notes"])
+    # Bad IDs that a router drops are answered with 200.
+    main(["verify", "--base-url", url, "--json", "--level", "token-in,turns"])
+    document = json.loads(capsys.readouterr().out)
+    verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
+    assert verdicts[16] == verdicts[17] == "fail"
+
+
+def test_the_prompts_ids_are_found_where_a_gateway_moves_those_of_tokens(
+    httpserver: HTTPServer,
+) -> None:
+    names = {"content": [{"token": "token_id:7", "logprob": -0.1}]}
+    traced = {**answer(logprobs=names), "prompt_token_ids": [5]}
+    url = serve(httpserver, {}, traced, routes=True)
+    profile = find_profile(Subject(url), None)
+    assert (profile.name, profile.prompt_of(traced)) == ("token-names", (5,))
+    # LiteLLM, in streams.
+    assert profile.prompt_of({"choices": [{"prompt_token_ids": [6]}]}) == (6,)
 
 
 @pytest.mark.parametrize("routes", [False, True])

@@ -109,7 +109,7 @@ def main() -> int:
 
 def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) -> Row:
     row = Row(version)
-    python = _environment(version)
+    python = environment_of(version)
     revert(python=python)  # A killed run leaves its environment patched.
     before = _sources(python)
     apply(python=python, extras=["all"])
@@ -131,7 +131,7 @@ def _checked(version: str, modes: Sequence[str], options: argparse.Namespace) ->
     return row
 
 
-def _environment(version: str) -> Path:
+def environment_of(version: str) -> Path:
     """Return an interpreter with that release; uv links shared packages."""
     folder = ENVIRONMENTS / version
     python = folder / "bin" / "python"

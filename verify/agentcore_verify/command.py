@@ -38,6 +38,7 @@ from .checks import logprob_mode
 from .github_report import render_annotations
 from .json_report import render_json
 from .junit_report import render_junit
+from .markdown_report import render_markdown
 from .options import (
     DEVICE,
     PYTHON,
@@ -142,6 +143,7 @@ _LOG_WIDTH = 120
 @COLOR
 @file_option("--json-file", "Write the report as JSON.")
 @file_option("--junit", "Write the report as JUnit XML, for CI.")
+@file_option("--markdown", "Write the verdicts on the levels as a Markdown table.")
 @file_option("--svg", "Write the table as an SVG picture.")
 @file_option(
     "--log",
@@ -157,6 +159,7 @@ def verify(
     as_json: bool,
     json_file: Path | None,
     junit: Path | None,
+    markdown: Path | None,
     svg: Path | None,
     known: tuple[str, ...] = checks.NAMES,
     **options: Any,
@@ -221,6 +224,7 @@ def verify(
     files: tuple[tuple[Path | None, Callable[[Report], str]], ...] = (
         (json_file, render_json),
         (junit, render_junit),
+        (markdown, render_markdown),
         (svg, render_svg),
     )
     for path in (run_options.log, *(path for path, _ in files)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .client import Json
-from .profiles import AGENTCORE, PROFILES, Profile, at, named
+from .profiles import AGENTCORE, PROFILES, PROMPT, Profile, at, named
 from .results import Identity
 from .subject import Subject
 
@@ -45,10 +45,10 @@ def find_profile(subject: Subject, engine: str | None) -> Profile:
             choice = at(answer, "choices.0")
             if not engine and profile is AGENTCORE and SGLANG_STOP in choice:
                 subject.is_sglang = True  # A router hides its name.
-            # A gateway may drop the prompt's IDs alone.
             if engine or profile.prompt_of(answer):
                 return profile
-            return replace(profile, prompt="")
+            # A gateway may drop the prompt's IDs alone, or only the tokens'.
+            return replace(profile, prompt=PROMPT if at(answer, PROMPT) else "")
     without = replace(candidates[-1], prompt="", tokens=())
     subject.answer_with_ids(replace(without, ask={}, ask_whole={}), may_refuse=False)
     return without

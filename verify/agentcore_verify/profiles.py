@@ -71,7 +71,9 @@ class Profile:
         return {**self.ask, **({} if stream else self.ask_whole)}
 
     def prompt_of(self, answer: Json) -> tuple[Any, ...] | None:
-        found = at(answer, self.prompt) if self.prompt else None
+        # LiteLLM moves them to the choice in streams.
+        paths = (self.prompt, f"choices.0.{PROMPT}")
+        found = first_at(answer, paths) if self.prompt else None
         return None if found is None else tuple(found)
 
     def tokens_of(self, choice: Json) -> tuple[Any, ...] | None:
@@ -107,7 +109,12 @@ PROFILES = (
     ),
     Profile(
         "token-names",
-        {"logprobs": True, "return_tokens_as_token_ids": True},
+        {
+            "logprobs": True,
+            "return_tokens_as_token_ids": True,
+            # For the prompt's: LiteLLM keeps them in streams only with this.
+            "return_token_ids": True,
+        },
         prompt="",
         tokens=("logprobs.content.token",),
         has_stop_tokens=False,

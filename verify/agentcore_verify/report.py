@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agentcore_patches.shell.terminal import Color, in_lines, print_text
 
-from .results import VERDICTS, Difference, Outcome, Report, Result
+from .results import VERDICTS, Difference, LevelResult, Outcome, Report, Result
 
 TITLE = "agentcore-patch verify"
 
@@ -229,18 +229,22 @@ def _levels(report: Report) -> Table:
     table.add_column("LEVEL", no_wrap=True)
     table.add_column("VERDICT", no_wrap=True)
     for level in report.levels:
-        verdict = level.verdict
-        unsupported = [
-            str(rule.number)
-            for rule in report.rules
-            if rule.level == level.level and rule.outcome is Outcome.SKIPPED
-        ]
-        if level.failed is not None:
-            verdict += f" (rule {level.failed})"
-        elif verdict == "token-exact" and unsupported:
-            verdict += f" (unsupported: {', '.join(unsupported)})"
-        table.add_row(level.level, verdict)
+        table.add_row(level.level, level_verdict(report, level))
     return table
+
+
+def level_verdict(report: Report, level: LevelResult) -> str:
+    """The verdict on a level, with the rule that failed or those that are unsupported."""
+    unsupported = [
+        str(rule.number)
+        for rule in report.rules
+        if rule.level == level.level and rule.outcome is Outcome.SKIPPED
+    ]
+    if level.failed is not None:
+        return f"{level.verdict} (rule {level.failed})"
+    if level.verdict == "token-exact" and unsupported:
+        return f"{level.verdict} (unsupported: {', '.join(unsupported)})"
+    return level.verdict
 
 
 def _side_by_side(difference: Difference) -> Table:

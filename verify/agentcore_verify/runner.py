@@ -210,12 +210,18 @@ class _Run:
         )
 
     def _look_for_router(self, subject: Subject) -> dict[str, Skipped]:
-        """Note what a router drops; return why checks are impossible, by their names."""
-        self.notes.append(router.NOT_DECODED)
+        """Note what a router drops; return why checks are impossible, by their names.
+
+        The rules are judged all the same: a router that drops the fields fails them.
+        """
+        if not subject.can_decode:
+            self.notes.append(router.NOT_DECODED)
         self.notes += [
             f"The router drops the request field {field.name}: {field.meaning}."
             for field in router.dropped_fields(subject)
         ]
+        if self.by_rules:
+            return {}
         return {
             name: Skipped(router.NOT_CHECKED, advice=router.ADVICE)
             for name in checks.NAMES

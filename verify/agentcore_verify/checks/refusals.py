@@ -38,10 +38,6 @@ def check(subject: Subject) -> str:
     if longest and not subject.info.get("allow_auto_truncate"):
         cases["too long"] = list(expected.prompt_ids[:1]) * (longest + 1)
     n_refused = 0
-    for field in ("return_prompt_token_ids", "return_meta_info"):
-        body = subject.body("plain", stream=True, **{field: True})
-        subject.assert_refused(body, f"streaming with {field}", field, "stream")
-        n_refused += 1
     for what, ids in cases.items():
         for stream in (False, True):
             body = subject.body("plain", input_ids=ids, stream=stream)
@@ -50,6 +46,10 @@ def check(subject: Subject) -> str:
             subject.assert_refused(body, where, "input_ids")
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))
+    for field in ("return_prompt_token_ids", "return_meta_info"):
+        body = subject.body("plain", stream=True, **{field: True})
+        subject.assert_refused(body, f"streaming with {field}", field, "stream")
+        n_refused += 1
     return f"{n_refused} bad requests rejected; the server keeps running"
 
 

@@ -21,7 +21,9 @@ QUESTION = "plain"
 
 def check(subject: Subject) -> str:
     full = subject.reference(QUESTION)
-    word = _word(full.completions[0].content)
+    [completion] = full.completions
+    # A reasoning model may only have thought so far.
+    word = _word(completion.reasoning_content + completion.content)
     middle = len(full.ids()) // 2
     token = full.ids()[middle]
     n_to_token = full.ids().index(token) + 1
