@@ -74,7 +74,7 @@ FAILURES = [
         spoil_version,
         "apply",
         "unsupported-target",
-        r"0.6.1 .* is not supported\.\nhint: Supported: 0.5.8",
+        r"0.6.1 .* is not supported\.\nhint: agentcore-patch .* supports SGLang 0.5.8 to",
     ),
     (
         spoil_shape,

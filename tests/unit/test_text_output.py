@@ -135,7 +135,8 @@ def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
     told = run("status").out
 
     assert told.startswith(f"SGLang {version} in {package}: not patched. ")
-    assert f"does not support SGLang {version}, only 0.5.8 to" in told
+    assert f"SGLang {version} is not supported." in told
+    assert "supports SGLang 0.5.8 to" in told
     assert re.findall("`[^`]*`", told) == [advice.format(package=package)]
 
 
