@@ -13,7 +13,6 @@ from agentcore_patches._version import __version__, full_version
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import advise_on
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,

@@ -127,7 +127,8 @@ def test_a_version_may_count_as_a_release(
     assert (found.version, found.release) == (version, release)
     if release is None:
         assert f"SGLang {version} in {package}" in refusal(found)
-        assert f"supports SGLang 0.5.8 to {SUPPORTED_VERSIONS[-1]}." in refusal(found)
+        assert "supports SGLang 0.5.8 to" in refusal(found)
+
 
 
 @pytest.mark.parametrize(
