@@ -130,7 +130,6 @@ def test_a_version_may_count_as_a_release(
         assert "supports SGLang 0.5.8 to" in refusal(found)
 
 
-
 @pytest.mark.parametrize(
     ("version", "nearest"),
     [

@@ -180,8 +180,9 @@ def _table(report: Report, width: int) -> Table:
     left = width - sum(2 + max(map(len, column)) for column in columns)
     for result, (name, outcome, *seconds) in zip(report.shown(), rows, strict=True):
         shown = Text(outcome, _STYLES[result.outcome])
-        seen = " ".join(result.message.split())
-        table.add_row(name, shown, *seconds, wrapped(seen, left))
+        seen = wrapped(" ".join(result.message.split()), left)
+        seen.no_wrap, seen.overflow = False, "fold"
+        table.add_row(name, shown, *seconds, seen)
     return table
 
 
