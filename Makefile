@@ -171,7 +171,7 @@ $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-$(READY): $(BIN)/uv pyproject.toml setup.cfg
+$(READY): $(BIN)/uv pyproject.toml setup.cfg agentcore_patches/_version.py
 	@echo "Installing SGLang and the tools into $(VENV): 5 GB to download, 10 GB on disk."
 	@bash -o pipefail -c '"$$@" 2>&1 | while read -r line; do \
 		case $$line in [+~-]" "*) ;; *) printf "%4d s  %s\n" $$SECONDS "$$line";; esac; \

@@ -1,4 +1,4 @@
-"""Wall time of the command, whole process, against `import sglang` and a rewriter.
+"""CPU time of the command, whole process, against `import sglang` and a rewriter.
 
     python benchmarks/install.py [--quick] [--json FILE]
 
@@ -6,7 +6,8 @@ Measured twice: with the installer's bytecode (uv: none, pip: all), and with byt
 all modules. The commands run in turns, so that a busy machine slows them alike; the
 first turn does not count. Ratios compare the medians. The rewriter parses the files that
 `apply` edits with libcst, prints and compiles them, and writes nothing: what any tool of
-this kind pays. Needs SGLang in this interpreter; its install is copied, never changed.
+this kind pays. Waiting for the disk is left out. Needs SGLang in this interpreter; its
+install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 
 import report
@@ -37,8 +38,8 @@ for name in sys.argv[1:]:
 
 
 def timed(env: Mapping[str, str], *command: str) -> float:
-    """Run a command of this interpreter; return the seconds it takes."""
-    began = time.perf_counter()
+    """Run a command of this interpreter; return the seconds of CPU time it takes."""
+    before = getrusage(RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *command],
         env={**os.environ, **env},
@@ -46,7 +47,8 @@ def timed(env: Mapping[str, str], *command: str) -> float:
         stderr=subprocess.DEVNULL,
         check=True,
     )
-    return time.perf_counter() - began
+    after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measured(
