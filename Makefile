@@ -167,13 +167,11 @@ $(BIN)/uv:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-$(READY): $(BIN)/uv pyproject.toml setup.cfg
+$(READY): $(BIN)/uv pyproject.toml setup.cfg agentcore_patches/_version.py
 	@echo "Installing SGLang and the tools into $(VENV): 5 GB to download, 10 GB on disk."
-	@$(UV) --python $(BIN)/python --group dev --editable '.[sglang]' & \
-	while [ -t 1 ] && kill -0 $$! 2>/dev/null; do \
-		printf '\r%s in the cache of downloads ' "$$(du -sh $$($(BIN)/uv cache dir) | cut -f1)"; \
-		sleep 5; \
-	done; [ ! -t 1 ] || echo; wait $$!
+	@bash -o pipefail -c '"$$@" 2>&1 | while read -r line; do \
+		case $$line in [+~-]" "*) ;; *) printf "%4d s  %s\n" $$SECONDS "$$line";; esac; \
+	done' - $(BIN)/uv pip install --python $(BIN)/python --group dev --editable '.[sglang]'
 	@touch $@
 
 $(LOWEST_READY): $(BIN)/uv pyproject.toml setup.cfg

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 STAGED = ROOT / "build/site-pages"
+SITE = ROOT / "build/site"
 CONFIG = ROOT / "docs/mkdocs.yml"
-PICTURES = (".svg", ".png")
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)[^)]*\)")
 
@@ -50,10 +50,11 @@ def for_the_site(text: str, folder: Path) -> str:
 def stage() -> None:
     """Write the pages and pictures for mkdocs."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    for page in [*pages(), *(ROOT / "docs/explanation").glob("*.[sp][vn]g")]:
+    pictures = (ROOT / "docs/explanation").glob("*.[sp][vn]g")
+    for page in [*pages(), *pictures, ROOT / "docs/site.css"]:
         target = STAGED / page.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if page.suffix in PICTURES:
+        if page.suffix != ".md":
             shutil.copyfile(page, target)
         else:
             text = for_the_site(page.read_text("utf-8"), page.parent)
@@ -64,9 +65,14 @@ if __name__ == "__main__":
     stage()
     # Not --quiet, which would hide the warnings from --strict.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean"]
-    quiet = {"NO_MKDOCS_2_WARNING": "1"}
-    sys.exit(
-        subprocess.run(
-            [*command, "--config-file", CONFIG], env={**os.environ, **quiet}
-        ).returncode
+    subprocess.run(
+        [*command, "--config-file", CONFIG],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    # A site may be below a path of its host.
+    missing = SITE / "404.html"
+    text = missing.read_text("utf-8")
+    missing.write_text(
+        re.sub(r'((?:href|src)="|"(?:base|search)": ")/', r"\1./", text), "utf-8"
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcore_patches.errors import refuse_unknown
+from agentcore_patches.errors import PROGRAM, UsageError
 
 _PACKAGED = Path(__file__).parents[1] / "pages"
 """The folder of the pages in an installed package; setup.py copies them there."""
@@ -69,8 +69,16 @@ def page(topic: str) -> Page:
         UsageError: there is none.
     """
     known = {page.topic: page for page in pages()}
-    refuse_unknown([topic], tuple(known), "topic", "topics")
-    return known[topic]
+    if topic in known:
+        return known[topic]
+    from difflib import get_close_matches
+
+    close = get_close_matches(topic.lower().replace("_", "-"), known, n=1)
+    raise UsageError(
+        f"There is no topic named {topic}.",
+        hint="".join(f"Did you mean {name}? " for name in close)
+        + f"`{PROGRAM} docs` lists the topics.",
+    )
 
 
 def _title(file: Path) -> str:

@@ -20,15 +20,30 @@ Exit codes:
 With 3, 4 and 5 nothing was changed.
 `agentcore-patch docs troubleshooting` explains what to do about each.""",
     "environment": """\
-Environment variables:
+Environment variables of this command:
   NO_COLOR         if set, no colours, as with TERM=dumb; --color overrides it
   PAGER            the pager in which `docs` shows a page
   RAY_ADDRESS      the cluster that --ray auto means
   VIRTUAL_ENV, CONDA_PREFIX
                    where to look for an SGLang to suggest, if there is none
-  SGLANG_RETURN_ORIGINAL_LOGPROB
-                   of a server: 1 returns logprobs from before the temperature
   AGENTCORE_DEBUG  if set, show the traceback of a bug
+
+Environment variables of a patched server:
+  AGENTCORE_REQUIRE
+                   patches, as core,vllm-api: a server without them exits with 78
+                   (SGLang 0.5.11 and later, with this package beside it)
+  AGENTCORE_APPLY  1 applies these patches first; likewise
+  AGENTCORE_DEFAULTS
+                   request fields that are true without being sent, such as
+                   return_token_ids; NAME=false switches one off
+  AGENTCORE_PREFIX_CACHE_MB
+                   the size of the memory of conversations
+  AGENTCORE_PREFIX_IGNORE
+                   patterns of text that the memory leaves out, one a line
+  AGENTCORE_VLLM_EXPERTS
+                   the shape of routed experts of vllm-api: npy, object, nested
+  SGLANG_RETURN_ORIGINAL_LOGPROB
+                   1 returns logprobs from before the temperature
 
 `agentcore-patch help verify` lists those of verify.""",
 }

@@ -11,9 +11,8 @@ import click
 
 from agentcore_patches._version import __version__, full_version
 from agentcore_patches.installs.install import Install
-from agentcore_patches.installs.versions import is_older_than_supported
+from agentcore_patches.installs.versions import advise_on
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.results import (
     ApplyResult,
     FileChange,
@@ -269,7 +268,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
 
 def _status(result: StatusResult) -> Iterator[str]:
     install, state = result.install, result.state
-    can_apply = bool(install.release) or not is_older_than_supported(install.version)
+    can_apply = bool(install.release) or not advise_on(install.version)
 
     if result.pending is not None:
         yield (
@@ -319,20 +318,10 @@ def _unlisted(result: StatusResult) -> Iterator[str]:
             "scripted` shows whether its patches are right."
         )
         return
-    first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
-    yield (
-        f"agentcore-patch {__version__} does not support SGLang {install.version}, only "
-        f"{first} to {last}."
-    )
+    yield f"SGLang {install.version} is not supported."
     if result.state is not PatchState.ABSENT:
         yield "`agentcore-patch revert` removes the patches."
-    if is_older_than_supported(install.version):
-        yield f"Install a supported release (`pip install sglang=={last}`)."
-    else:
-        yield (
-            "`agentcore-patch apply --unlisted` patches it if the edits of a supported "
-            "release fit it."
-        )
+    yield advise_on(install.version)
 
 
 def _patched_files(result: StatusResult) -> str:

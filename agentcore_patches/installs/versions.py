@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from agentcore_patches._version import __version__
 from agentcore_patches.disk.filesystem import read_bytes
 from agentcore_patches.errors import UnsupportedTarget
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -31,26 +32,31 @@ def refuse_unsupported(version: str, package: Path) -> NoReturn:
             hint="Install the checkout, which writes it "
             f"(without git, set SETUPTOOLS_SCM_PRETEND_VERSION={SUPPORTED_VERSIONS[-1]}).",
         )
-    parsed = _parsed(version)
-    advice = (
-        "This is a development version. If it is a supported release with your own "
-        "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-        f"{_nearest(parsed)}+own set. `agentcore-patch apply --unlisted` "
-        "patches any other version that the edits of a supported release fit."
-        if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease)
-        else ""
-    )
     raise UnsupportedTarget(
-        f"SGLang {version} in {package} is not supported.",
-        hint=f"Supported: {', '.join(SUPPORTED_VERSIONS)}. {advice}".rstrip(),
+        f"SGLang {version} in {package} is not supported.", hint=advise_on(version)
     )
 
 
-def is_older_than_supported(version: str) -> bool:
+def advise_on(version: str) -> str:
+    """Say what can be done with an unsupported version of SGLang."""
     from packaging.version import Version
 
+    first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
+    supported = f"agentcore-patch {__version__} supports SGLang {first} to {last}."
     parsed = _parsed(version)
-    return parsed is not None and parsed < Version(SUPPORTED_VERSIONS[0])
+    own = ""
+    if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease):
+        own = (
+            "This is a development version. If it is a supported release with your own "
+            "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+            f"{_nearest(parsed)}+own set. "
+        )
+    elif parsed is not None and parsed < Version(first):
+        return f"{supported} Install one of these (`pip install sglang=={last}`)."
+    return (
+        f"{supported} {own}`agentcore-patch apply --unlisted` patches another version if "
+        "the edits of a supported release fit it."
+    )
 
 
 def same_release(one: str, other: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -100,7 +101,7 @@ class Hook:
                 f"a `$` names nothing that is in NAMES: {error}"
             ) from error
         for edit in edits:
-            edit.check()
+            _check_once(edit)
         [named, *_] = edits
         if isinstance(named, Check):
             return
@@ -130,6 +131,12 @@ class Hook:
         named = replace(form, **{**code, "name": self.name, "note": self.why})
         others = (with_names_of(version, scope) for scope in self.also)
         return named, *(replace(named, scope=scope) for scope in others)
+
+
+@cache
+def _check_once(edit: ScopedEdit) -> None:
+    """Check an edit; most are the same in the first and the last release of a form."""
+    edit.check()
 
 
 @dataclass(frozen=True)

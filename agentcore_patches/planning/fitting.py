@@ -47,7 +47,7 @@ def fitting_release(
             f"The edits of no supported release fit {this}. Those of {closest}, the "
             f"closest, miss this: {reasons[closest]}",
             hint=f"Install a supported SGLang ({releases[0]} to {releases[-1]}, for "
-            f"example `pip install sglang=={closest}`), or an agentcore-patch that "
+            f"example `pip install sglang=={releases[-1]}`), or an agentcore-patch that "
             f"supports {this}.",
         )
     (chosen, plan), *others = plans.items()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,42 +57,27 @@ def make_plan(
     files: dict[str, bytes] = {}
     changed: dict[Edit, bool] = {}
     try:
-        with _no_garbage_collection():
-            for refusal in refusals:
-                text = sources.get(refusal.file) or read(refusal.file)
-                if text is not None:
-                    apply_edits(text, [refusal])
-            for file in selection.files:
-                here = [
-                    edit for edit in edits if edit.file == file and edit not in refusals
-                ]
-                new, made = apply_edits(sources.get(file), here)
-                changed.update(zip(here, made, strict=True))
-                if any(made):
-                    files[file] = new
-                    if file in sources:
-                        _check(sources[file], new, file)
-            _refuse_halves(changed)
-            if files:
-                refuse_undefined_attributes(
-                    list(changed), sources, read, selection.release
-                )
+        for refusal in refusals:
+            text = sources.get(refusal.file) or read(refusal.file)
+            if text is not None:
+                apply_edits(text, [refusal])
+        for file in selection.files:
+            here = [
+                edit for edit in edits if edit.file == file and edit not in refusals
+            ]
+            new, made = apply_edits(sources.get(file), here)
+            changed.update(zip(here, made, strict=True))
+            if any(made):
+                files[file] = new
+                if file in sources:
+                    _check(sources[file], new, file)
+        _refuse_halves(changed)
+        if files:
+            refuse_undefined_attributes(list(changed), sources, read, selection.release)
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=selection.release)
         raise SourceConflict(f"{conflict}. Nothing was written.", remedy) from None
     return Plan(files, {edit: changed[edit] for edit in edits if edit in changed})
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python from collecting garbage in trees, which takes a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _refuse_halves(changed: Mapping[Edit, bool]) -> None:

@@ -70,7 +70,10 @@ def failure_of(error: BaseException, command: str = PROGRAM) -> Failure:
         case AgentcoreError(message=message, hint=hint, details=details):
             kind, code = error.kind, error.exit_code
         case click.UsageError():
-            kind, code, message = "usage", error.exit_code, error.format_message()
+            kind, code = "usage", error.exit_code
+            # click lists choices one a line, and ends some sentences without a full stop.
+            message = " ".join(error.format_message().split())
+            message += "" if message.endswith((".", "?", "?)")) else "."
             hint = f"See `{error.ctx.command_path if error.ctx else command} --help`."
         case Interrupted():
             message = f"Interrupted {error}"

@@ -70,9 +70,8 @@ class TextOutput:
         lines = [self.labelled("error", first), *map(self.wrapped, more)]
         if self.verbose:
             lines += [f"  {detail}" for detail in failure.details]
-        page = f"See `agentcore-patch docs {failure.page}`." if failure.page else ""
-        if hint := f"{failure.hint} {page}".strip():
-            lines.append(self.labelled("hint", hint))
+        if failure.hint:
+            lines.append(self.labelled("hint", failure.hint))
         return "\n".join(lines)
 
     def labelled(self, label: Literal["error", "hint", "warning"], text: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 from agentcore_patches.disk.filesystem import (
@@ -416,26 +417,14 @@ class _Files:
         }
         for change in changes:
             caches[change.path].remove_stale(change.after, change.caches_after)
-        for change in changes:
-            target = self.package / change.path
-            present = file_info(target)
-            if not same_content(present, change.after):
-                if not same_content(present, change.before):
-                    raise SourceConflict(
-                        f"{target} was changed by another process while agentcore-patch "
-                        "was running. Nothing was changed.",
-                        hint="Try again.",
-                    )
-                if change.after is None:
-                    target.unlink()
-                else:
-                    if not prepared:
-                        self._write_draft(change)
-                    draft_path(target).replace(target)
-            draft_path(target).unlink(missing_ok=True)
+        for folder, group in groupby(
+            changes, lambda change: (self.package / change.path).parent
+        ):
+            for change in group:
+                self._replace_one(change, prepared=prepared)
             # What a killed command replaced may not be on the disk yet.
-            if target.parent.is_dir():
-                sync(target.parent)
+            if folder.is_dir():
+                sync(folder)
         for change in changes:
             bytecode = caches[change.path]
             bytecode.remove_stale(change.after, change.caches_after)
@@ -445,6 +434,24 @@ class _Files:
                 remove_if_empty(bytecode.folder)
             if gone:
                 remove_empty_parents(self.package, change.path)
+
+    def _replace_one(self, change: Change, *, prepared: bool) -> None:
+        target = self.package / change.path
+        present = file_info(target)
+        if not same_content(present, change.after):
+            if not same_content(present, change.before):
+                raise SourceConflict(
+                    f"{target} was changed by another process while agentcore-patch "
+                    "was running. Nothing was changed.",
+                    hint="Try again.",
+                )
+            if change.after is None:
+                target.unlink()
+            else:
+                if not prepared:
+                    self._write_draft(change)
+                draft_path(target).replace(target)
+        draft_path(target).unlink(missing_ok=True)
 
     def _changed_by_others(self, changes: Sequence[Change]) -> list[str]:
         """Return the files that are neither as before the change nor as after it."""

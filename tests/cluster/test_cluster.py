@@ -104,7 +104,7 @@ def test_nodes_that_cannot_be_patched_report_the_reason(
     (conflict,) = lines_about(conflicting, ran.stdout)
     assert CHAT in conflict and "Nothing was written" in conflict
     (version,) = lines_about(newer, ran.stdout)
-    assert "SGLang 0.6.1" in version and "Supported: 0.5.8" in version
+    assert "SGLang 0.6.1" in version and "supports SGLang 0.5.8 to" in version
     assert "2 of 3 nodes failed." in ran.stdout
 
     checked = cluster.run("status", "--check", "--json", "--ray", cluster.address)

@@ -219,7 +219,7 @@ def test_patches_can_be_reverted_on_an_unsupported_sglang(
     for command in (["apply"], ["apply", "--dry-run"]):
         assert run(*command).code == 3
     ran = run("status", "--check")
-    assert ran.code == 1 and "does not support SGLang" in ran.out
+    assert ran.code == 1 and "is not supported" in ran.out
     assert "`agentcore-patch revert --sglang-dir" in ran.out
     assert run("status", "--json").document["sglang"]["release"] is None
     assert run("revert", *(["--force"] if force else [])).code == 0

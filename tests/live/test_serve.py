@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agentcore_verify import client
 from agentcore_verify.server import running
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.servers import Trees
@@ -46,7 +47,12 @@ def serve(
                 *(sys.executable, "-m", "agentcore_patches", "serve"),
                 *("--model", "scripted", *options, *args),
             ],
-            env={**os.environ, **bytecode.env, "TMPDIR": str(temp)},
+            env={
+                **os.environ,
+                **bytecode.env,
+                "TMPDIR": str(temp),
+                "HF_HUB_OFFLINE": "1",
+            },
             stdout=(tmp_path / "out").open("w"),
             stderr=(tmp_path / "err").open("w"),
             text=True,
@@ -65,39 +71,82 @@ FREEZE_FAILED = re.compile(r"post-warmup freeze_gc failed\n.*?(?=^\[)", re.M | r
 
 
 @pytest.mark.parametrize("patched", [True, False])
-def test_a_server_answers_the_shown_request_and_ctrl_c_leaves_nothing(
+def test_a_server_shows_one_line_when_it_answers_and_ctrl_c_leaves_nothing(
     serve: Serve, trees: Trees, tmp_path: Path, temp: Path, patched: bool
 ) -> None:
     out, err = tmp_path / "out", tmp_path / "err"
     tree = trees.patched if patched else trees.vanilla
-    process = serve("--sglang-dir", tree / "sglang")
+    process = serve("--sglang-dir", tree / "sglang", *(["-v"] if patched else []))
     wait_until(
-        lambda: "Ctrl-C stops it." in out.read_text() or process.poll() is not None,
+        lambda: " is ready at " in out.read_text() or process.poll() is not None,
         seconds=SECONDS,
     )
     shown = out.read_text()
-    command = re.search(r"^curl (?:.*\\\n)+.*$", shown, re.M)
-    assert command, shown + err.read_text()
+    ready = re.match(
+        rf"SGLang \S+ is ready at (\S+) \(`kill {process.pid}` stops it\)\nwarning: (.*)\n$",
+        shown,
+    )
+    assert ready, shown + err.read_text()
     below = [
         child.pid for child in psutil.Process(process.pid).children(recursive=True)
     ]
-    answer = subprocess.run(
-        ["bash", "-c", command[0]], capture_output=True, text=True, check=True
-    ).stdout
+    answer = client.ask(ready[1], messages=[{"role": "user", "content": "Say hello."}])
 
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 0
 
     # The trees of the tests are changed after they were patched.
-    assert ("Patches changed: core, " in shown) is patched
-    assert ("not patched" in shown) is not patched
-    assert ('"prompt_token_ids":' in answer) is patched
+    assert ready[2].startswith(
+        "The patches are changed: " if patched else "This SGLang is not patched: "
+    )
+    assert (answer.prompt_token_ids is not None) is patched
     log = err.read_text()
-    assert "Uvicorn running" in log
+    assert ("Uvicorn running" in log) is patched  # which is the one with -v
+    if not patched:
+        assert re.fullmatch(
+            rf"agentcore-patch: starting SGLang; its log is {temp}/\S+\n"
+            "agentcore-patch: the server was stopped\n",
+            log,
+        )
     # From 0.5.20 on, SGLang may call its own server before it listens, and logs that.
     assert "Traceback" not in re.sub(FREEZE_FAILED, "", log)
     assert below and running(below) == []
     assert [*temp.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says", "hint"),
+    [
+        (
+            ("--model", "nosuch/model"),
+            r"with nosuch/model: OSError: .*",
+            r"hint: A model that is no folder is looked up on the Hugging Face Hub\. .*",
+        ),
+        (
+            ("--host", "192.0.2.1"),
+            r"with /.*: \[Errno 99\] .* cannot assign requested address",
+            "",
+        ),
+    ],
+)
+def test_a_server_that_dies_shows_the_cause_once(
+    serve: Serve,
+    trees: Trees,
+    tmp_path: Path,
+    temp: Path,
+    args: tuple[str, ...],
+    says: str,
+    hint: str,
+) -> None:
+    process = serve("--sglang-dir", trees.patched / "sglang", "-q", *args)
+
+    assert process.wait(timeout=SECONDS) == 6
+
+    [log] = temp.glob("*.log")
+    error, kept, *more = (tmp_path / "err").read_text().splitlines()
+    assert re.fullmatch(rf"error: The server died \(exit \d\) {says}\.", error)
+    assert kept == f"Its log is {log}."
+    assert re.fullmatch(hint, "\n".join(more))
 
 
 def test_a_server_that_fails_to_start_shows_the_reason_and_its_log(

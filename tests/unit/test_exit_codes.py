@@ -57,7 +57,7 @@ FAILURES = [
         spoil_version,
         "apply",
         "unsupported-target",
-        r"0.6.1 .* is not supported\.\nhint: Supported: 0.5.8",
+        r"0.6.1 .* is not supported\.\nhint: agentcore-patch .* supports SGLang 0.5.8 to",
     ),
     (
         spoil_shape,
@@ -98,7 +98,6 @@ def test_errors_are_an_error_and_a_hint_or_one_document(
         assert error["message"] in told.err.replace("\nhint:", "")
     assert error["message"].endswith(error["hint"])
     assert error["page"] == ("" if kind == "usage" else "troubleshooting")
-    assert ("`agentcore-patch docs troubleshooting`" in told.err) is bool(error["page"])
     assert spoil is spoil_links or contents(package) == before
 
 
@@ -149,8 +148,7 @@ def test_a_lock_timeout_names_the_holder(run: Run, package: Path) -> None:
                 f"agentcore-patch: waiting for {who} to finish with {package}\n"
                 f"error: {package} is locked by {who}, which did not finish within "
                 "0.2 s. Nothing was changed.\n"
-                "hint: Try again, or wait longer with --lock-timeout. See "
-                "`agentcore-patch docs troubleshooting`.\n"
+                "hint: Try again, or wait longer with --lock-timeout.\n"
             )
         assert run("apply").code == 0  # which needs no lock
         assert run("status", "--check").code == 0

@@ -98,6 +98,13 @@ def test_the_table_fits_its_width(width: int) -> None:
         assert result.name in text
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_table_cuts_no_cell(width: int) -> None:
+    seen = " ".join(f"{number}-token-answer" for number in range(20))
+    table = render_table(report(replace(PASSED, message=seen)), width)
+    assert "".join(seen.split()) in "".join(table.split())
+
+
 def test_the_table_shows_sequences_side_by_side() -> None:
     lines = render_table(ALL, 80).splitlines()
     [header] = [line for line in lines if line.split()[:1] == ["at"]]

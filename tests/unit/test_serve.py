@@ -1,14 +1,13 @@
-"""`serve` rejects bad options before it starts a server, and shows a request."""
+"""`serve` rejects bad options before it starts a server."""
 
 from __future__ import annotations
 
-import shlex
+import socket
 from pathlib import Path
 
 import pytest
 
 from agentcore_patches.command.cli import main
-from agentcore_verify.serve import request_to_try
 from tests.unit.small_sglang import build
 
 
@@ -35,8 +34,13 @@ def test_bad_options_are_refused(
     assert shown.out == "" and says in shown.err
 
 
-@pytest.mark.parametrize("key", [None, "KEY"])
-def test_the_example_request_is_one_shell_command(key: str | None) -> None:
-    words = shlex.split(request_to_try("http://h:1", key).replace("\\\n", " "))
-    assert words[:3] == ["curl", "-s", "http://h:1/v1/chat/completions"]
-    assert ("Authorization: Bearer KEY" in words) is (key is not None)
+def test_a_port_in_use_is_an_error_with_a_hint(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        args = ("--sglang-dir", str(build(tmp_path)), "--port", port)
+        assert main(["serve", "--model", "scripted", *args]) == 6
+    assert capsys.readouterr().err.startswith(
+        f"error: Port {port} is in use.\nhint: Choose another --port; 0 takes a free one."
+    )

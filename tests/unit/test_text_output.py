@@ -112,7 +112,8 @@ def test_status_gives_no_advice_that_fails_on_an_unsupported_sglang(
     output = run("status").out
 
     assert output.startswith(f"SGLang {version} in {package}: not patched. ")
-    assert f"does not support SGLang {version}, only 0.5.8 to" in output
+    assert f"SGLang {version} is not supported." in output
+    assert "supports SGLang 0.5.8 to" in output
     assert re.findall("`[^`]*`", output) == [advice.format(package=package)]
 
 

@@ -31,9 +31,6 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
     return lambda *args: (main(["verify", *args]), *capsys.readouterr())
 
 
-PAGE = "hint: See `agentcore-patch docs troubleshooting`."
-
-
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[runner.Options]:
     """The options of each run; every run is replaced by one with a failed check."""
@@ -177,7 +174,7 @@ def test_a_server_that_crashes_during_the_run_is_an_error(
         raise ServerError(message)
 
     monkeypatch.setattr(runner, "run", die)
-    assert said("--model", "m") == (6, "", f"error: {message}\n{PAGE}\n")
+    assert said("--model", "m") == (6, "", f"error: {message}\n")
     code, out, err = said("--model", "m", "--json")
     assert (code, err) == (6, "")
     assert json.loads(out)["error"]["message"] == message

@@ -83,7 +83,7 @@ def main() -> int:
 def seen(console: Console, name: str) -> Seen:
     with (
         tempfile.TemporaryDirectory(prefix="agentcore-demo-") as folder,
-        console.status(f"starting {name}, about 30 s on a CPU") as shown,
+        console.status(f"starting {name}") as shown,
     ):
         server = Server(
             launching.server_options(
@@ -94,7 +94,9 @@ def seen(console: Console, name: str) -> Seen:
             )
         )
         try:
-            server.start()
+            server.start(
+                lambda seconds, _: shown.update(f"starting {name}, {seconds:.0f} s")
+            )
             shown.update(f"sending requests to {name}")
             return _ask(server)
         finally:
@@ -217,12 +219,12 @@ def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
 def show_verify(console: Console) -> None:
     """Run `verify`, and print one line about it; raise ServerError if a check fails."""
     command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
-    with console.status("agentcore-patch verify --model scripted, about a minute"):
-        ran = subprocess.run(
-            [*command, "--model", launching.SCRIPTED], capture_output=True, text=True
-        )
+    # Its progress is on stderr.
+    ran = subprocess.run(
+        [*command, "--model", launching.SCRIPTED], stdout=subprocess.PIPE, text=True
+    )
     if ran.returncode:
-        raise ServerError(f"verify failed: {ran.stdout}{ran.stderr}")
+        raise ServerError(f"verify failed: {ran.stdout}")
     report = json.loads(ran.stdout)
     outcomes = Counter(check["outcome"] for check in report["checks"])
     counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())

@@ -175,22 +175,15 @@ def _table(report: Report, width: int) -> Table:
     for head in heads:
         justify: Literal["left", "right"] = "right" if head == "TIME" else "left"
         table.add_column(head, no_wrap=True, justify=justify)
-    table.add_column("SEEN", no_wrap=not report.by_rules, ratio=1)
+    table.add_column("SEEN", ratio=1)
     columns = zip(heads, *rows, strict=True)
     left = width - sum(2 + max(map(len, column)) for column in columns)
     for result, (name, outcome, *seconds) in zip(report.shown(), rows, strict=True):
-        seen = result.message
-        if not report.by_rules:
-            seen = _one_line(seen, left)
         shown = Text(outcome, _STYLES[result.outcome])
-        table.add_row(name, shown, *seconds, wrapped(seen, left))
+        seen = wrapped(" ".join(result.message.split()), left)
+        seen.no_wrap, seen.overflow = False, "fold"
+        table.add_row(name, shown, *seconds, seen)
     return table
-
-
-def _one_line(message: str, width: int) -> str:
-    """As much of a message as fits; the details below the table have all of it."""
-    line = " ".join(message.split())
-    return line if len(line) <= width else f"{line[: max(width - 3, 0)].rstrip()}..."
 
 
 def _outcome(report: Report, result: Result) -> str:

@@ -34,7 +34,9 @@ from .options import (
     STARTUP_TIMEOUT,
     SGLangCommand,
 )
-from .server import HOST, Server, free_port, option_value, port_is_free
+from .progress import progress_on
+from .report import stream_console
+from .server import HOST, OnLoading, Server, free_port, option_value, port_is_free
 from .signals import signals_as_exceptions
 
 POLL_INTERVAL = 0.2
@@ -67,7 +69,7 @@ POLL_INTERVAL = 0.2
 @SGLANG_DIR
 @STARTUP_TIMEOUT
 @QUIET
-@verbose_option("Also show SGLang's launch options.")
+@verbose_option("Also show SGLang's launch options and its log.")
 @COLOR
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
@@ -84,9 +86,9 @@ def serve(
 ) -> None:
     """Start SGLang as `verify` does, and keep it running until Ctrl-C.
 
-    Prints the URL, the patches in place and a request to try. SGLang's log goes to
-    stderr. Everything after -- is passed to sglang.launch_server. Needs no GPU. An
-    unpatched SGLang is started as well, with a warning.
+    Prints the URL when the server is ready. SGLang's log goes to a file, which is removed
+    when the server is stopped. Everything after -- is passed to sglang.launch_server.
+    Needs no GPU. An unpatched SGLang is started as well, with a warning.
 
     \b
     Examples:
@@ -111,6 +113,7 @@ def serve(
         )
     output = TextOutput.on(sys.stdout, asked)
     shows = asked.detail != "quiet"
+    follows = asked.detail == "verbose"
     ready = False
     with signals_as_exceptions(), _log_file() as log:
         launching = server_options(
@@ -130,13 +133,16 @@ def serve(
         )
         server = Server(launching)
         try:
-            if asked.detail == "verbose":
+            if follows:
                 _note(f"{launching.python} {' '.join(launching.args)}")
-            with _followed(server.log, shows=shows):
-                server.start()
+            elif shows:
+                _note(f"starting SGLang; its log is {log}")
+            with _followed(server.log, shows=follows):
+                with _spinner(asked) as on_loading:
+                    server.start(on_loading)
                 ready = True
                 if shows:
-                    print_text(_lines(output, server, status), color=asked.color)
+                    print_text(_ready(output, server, status), color=asked.color)
                 while True:
                     server.ensure_alive()
                     time.sleep(POLL_INTERVAL)
@@ -149,6 +155,24 @@ def serve(
             server.stop()
     if shows:
         _note("the server was stopped")
+
+
+@contextmanager
+def _spinner(asked: Asked) -> Iterator[OnLoading | None]:
+    """Show the start's progress, unless the terminal is for another command or the log."""
+    if asked.detail == "normal" and _is_in_foreground():
+        with progress_on(stream_console(sys.stderr, asked.color)) as progress:
+            yield progress.loading
+    else:
+        yield None
+
+
+def _is_in_foreground() -> bool:
+    """True if Ctrl-C in the terminal of stderr reaches this process."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
 
 
 def _note(line: str) -> None:
@@ -201,42 +225,21 @@ def _followed(log: Path, *, shows: bool) -> Iterator[None]:
         follower.join()
 
 
-def request_to_try(url: str, api_key: str | None) -> str:
-    body = (
-        '{"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, '
-        '"logprobs": true}'
+def _ready(output: TextOutput, server: Server, status: StatusResult) -> str:
+    """Return a line with the URL, and a warning if the patches are not in place."""
+    stops = "Ctrl-C" if _is_in_foreground() else f"`kill {os.getpid()}`"
+    line = output.wrapped(
+        f"SGLang {status.install.version} is ready at {server.base_url} ({stops} stops it)"
     )
-    key = f" -H 'Authorization: Bearer {api_key}'" if api_key else ""
-    return (
-        f"curl -s {url}/v1/chat/completions -H 'Content-Type: application/json'{key} \\\n"
-        f"    -d '{body}'"
-    )
-
-
-def _lines(output: TextOutput, server: Server, status: StatusResult) -> str:
-    install = status.install
-    if status.patches:
-        note = "" if status.complete else " See `agentcore-patch status`."
-        patches = output.wrapped(
-            f"Patches {status.state.value}: {', '.join(status.patches)}.{note}"
-        )
-    else:
-        patches = output.labelled(
+    if not status.patches:
+        return f"{line}\n" + output.labelled(
             "warning",
             "This SGLang is not patched: its answers have no token IDs. To patch it: "
             "`agentcore-patch apply`, then start the server again.",
         )
-    key = "KEY" if server.api_key else None
-    return "\n".join(
-        [
-            "",
-            output.wrapped(f"SGLang {install.version} is ready at {server.base_url}"),
-            patches,
-            "",
-            "Try it:",
-            "",
-            request_to_try(server.base_url, key),
-            "",
-            "Ctrl-C stops it.",
-        ]
-    )
+    if not status.complete:
+        return f"{line}\n" + output.labelled(
+            "warning",
+            f"The patches are {status.state.value}: see `agentcore-patch status`.",
+        )
+    return line

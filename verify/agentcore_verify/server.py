@@ -45,10 +45,20 @@ PORTS = range(20_000, 32_768)
 GRPC_OFFSET = 10_000
 """From 0.5.15 SGLang also listens for gRPC on its port plus this number."""
 
+NOT_LOCAL = (
+    "A model that is no folder is looked up on the Hugging Face Hub. Check its name, or "
+    "give --model the folder."
+)
+
 _PORT_TAKEN = "address already in use"
 
 _REFUSED = re.compile(r"\S+(?: serve)?: error: (.*?)\.?$")
 """The last line that argparse prints for an unknown option."""
+
+_CAUSE = re.compile(
+    r"(?:\[[^\]]+\] ERROR: +)?(\[Errno \d+\] .+)|((?:\w+\.)*\w+(?:Error|Exception): .+)"
+)
+"""The last line of a traceback, or the server's own about its address."""
 
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\]]*\] (.+)")
 _BAR = re.compile(r"(?P<what>[A-Z][^|:]*): +(?P<done>\d+%)")
@@ -195,7 +205,13 @@ class Server:
                     hint=f"`{self.options.python} -m sglang.launch_server --help` lists "
                     "them.",
                 )
-            raise self._error(f"The server died{_exit_text(code)}.")
+            died = f"The server died{_exit_text(code)} with {self.options.model}"
+            if not (cause := _cause(self.log_tail())):
+                raise self._error(f"{died}.")
+            raise ServerError(
+                f"{died}: {cause.rstrip('.')}.\nIts log is {self.log}.",
+                hint=NOT_LOCAL if "huggingface" in cause.lower() else "",
+            )
 
     def processes(self) -> list[psutil.Process]:
         self._find_processes()
@@ -343,6 +359,12 @@ class Server:
     def _error(self, what: str) -> ServerError:
         tail = "\n".join(self.log_tail())
         return ServerError(f"{what} Its log is {self.log} and ends with:\n{tail}")
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """Return the last error in a log, or an empty string."""
+    found = filter(None, map(_CAUSE.match, reversed(lines)))
+    return next((one[1] or one[2] for one in found), "")
 
 
 def _stage(lines: Sequence[str]) -> str:

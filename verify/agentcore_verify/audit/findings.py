@@ -30,7 +30,8 @@ FINDINGS = (
     Finding(
         "ids-missing",
         "The answer has no token IDs: a trainer has to re-tokenize the text.",
-        "Send `return_token_ids: true` to a patched SGLang or to vLLM, and keep the IDs.",
+        "If the request has `return_token_ids: true`, patch the server, and look for a "
+        "router or recorder that drops the IDs. Otherwise send it.",
     ),
     Finding(
         "prompt-ids-missing",
@@ -46,7 +47,8 @@ FINDINGS = (
     Finding(
         "logprobs-missing",
         "The answer has no logprobs: a trainer has to compute or invent them.",
-        "Send `logprobs: true`; messages and responses have them with the token IDs.",
+        "If the request has `logprobs: true`, the server or a router lost them: patch the "
+        "server. Otherwise send it; messages and responses have them with the token IDs.",
     ),
     Finding(
         "logprobs-padded",
