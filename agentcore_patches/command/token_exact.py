@@ -61,10 +61,27 @@ def _verify(context: click.Context, /, **options: Any) -> Any:
     return context.invoke(verify, **options, known=judging)
 
 
+OWN = {
+    "model": click.Option(
+        ["--model"],
+        metavar="NAME",
+        help="The name of the model in requests. Default: the first one that the server "
+        "lists.",
+    ),
+    "base_url": click.Option(
+        ["--base-url"], metavar="URL", help="The server, with or without /v1."
+    ),
+}
+"""The options that mean something else where no server is launched."""
+
 commands.add_command(
     CommandWithHelp(
         "verify",
-        params=[one for one in verify.params if one.name not in LAUNCHING],
+        params=[
+            OWN.get(str(one.name), one)
+            for one in verify.params
+            if one.name not in LAUNCHING
+        ],
         callback=_verify,
         help=_verify.__doc__,
         short_help="Judge a running server.",
