@@ -178,6 +178,17 @@ def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
     assert (document["by_rules"], document["profile"]) == (True, "agentcore")
 
 
+@pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
+def test_a_profile_that_does_not_fit_speaks_of_no_patches(
+    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, info: dict[str, Any]
+) -> None:
+    url = serve(httpserver, info, answer(token_ids=None), routes=False)
+    options = ["--base-url", url, "--profile", "agentcore", "--color", "never"]
+    assert main(["verify", *options]) == 1
+    shown = capsys.readouterr().out
+    assert "patch" not in shown and "RULE" in shown
+
+
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])
 def test_a_strict_server_is_asked_without_further_fields(
     capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, refuses: str

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .results import (
+    VERDICTS,
     Failed,
     Inconclusive,
     LevelResult,
@@ -23,9 +24,15 @@ from .results import (
 
 @dataclass(frozen=True)
 class Rule:
+    """A rule; it holds only if each of its `parts` was seen or cannot be asked for.
+
+    `parts` are names of checks, each about another part of the rule.
+    """
+
     number: int
     level: str
     text: str
+    parts: tuple[str, ...] = ()
 
 
 RULES = (
@@ -48,7 +55,7 @@ RULES = (
         "ids",
         "Stop strings, stop tokens and `max_tokens` end the IDs where generation ended.",
     ),
-    Rule(8, "ids", "Tool calls and reasoning have their IDs."),
+    Rule(8, "ids", "Tool calls and reasoning have their IDs.", ("tools", "reasoning")),
     Rule(9, "ids", "Concurrent streams do not mix."),
     Rule(
         10,
@@ -94,8 +101,13 @@ class Ledger:
         self._failures: dict[int, Failed] = {}
         self._open: dict[int, NotPassed] = {}
         """The reasons why rules were not judged."""
+        self._parts: dict[str, NotPassed | str] = {}
+        """The end of each check, or what it saw."""
+        self._noted = set[int]()
+        """The rules that the check which runs now did not find to hold."""
+        self._name = ""
         self._rules: tuple[int, ...] = ()
-        """The rules of the check that runs now."""
+        """The name and the rules of the check that runs now."""
         self._main: int | None = None
         """The one that it is about now."""
         self.first: Failed | None = None
@@ -103,9 +115,11 @@ class Ledger:
         self._runs = False
         """True while a check runs, which notes failures; else they are raised."""
 
-    def begin(self, rules: tuple[int, ...]) -> None:
+    def begin(self, rules: tuple[int, ...], name: str = "") -> None:
         """Begin a check; its own failures are those of its first rule."""
         self._rules, self.first, self._runs = rules, None, True
+        self._name = name
+        self._noted = set[int]()
         self._main = rules[0] if rules else None
 
     def turn_to(self, number: int) -> None:
@@ -115,6 +129,7 @@ class Ledger:
 
     def end(self, ended: NotPassed | None, seen: str = "") -> None:
         self._runs = False
+        self._parts[self._name] = ended or seen
         if ended is None:
             self._hold(seen)
         elif isinstance(ended, Failed):
@@ -126,7 +141,7 @@ class Ledger:
                 self._note(number, ended)
 
     def _hold(self, seen: str) -> None:
-        if self._main is not None and self._main not in self._open:
+        if self._main is not None and self._main not in self._noted:
             self._seen.setdefault(self._main, seen)
 
     @contextmanager
@@ -150,6 +165,7 @@ class Ledger:
             self._seen.setdefault(number, "")
 
     def _note(self, number: int, ended: NotPassed) -> None:
+        self._noted.add(number)
         if isinstance(ended, Failed):
             self._failures.setdefault(number, ended)
             self.first = self.first or ended
@@ -161,20 +177,37 @@ class Ledger:
 
     def _result(self, rule: Rule) -> RuleResult:
         ended = self._failures.get(rule.number) or self._open.get(rule.number)
-        if rule.number in self._seen and not isinstance(ended, Failed | Inconclusive):
-            ended = None
+        seen = self._seen.get(rule.number)
+        if seen is not None and not isinstance(ended, Failed | Inconclusive):
+            ended, seen = self._joined(rule.parts) if rule.parts else (None, seen)
         elif ended is None:
             ended = NotExercised("No check of this run is about it.")
         return RuleResult(
             name=f"{rule.number} {rule.level}",
             outcome=ended.outcome if ended else Outcome.PASSED,
-            message=str(ended) if ended else self._seen[rule.number] or rule.text,
+            message=str(ended) if ended else seen or rule.text,
             advice=ended.advice if ended else "",
             difference=ended.difference if ended else None,
             number=rule.number,
             level=rule.level,
             rule=rule.text,
         )
+
+    def _joined(self, parts: tuple[str, ...]) -> tuple[NotPassed | None, str]:
+        """Return why a rule of parts is not exercised, or what was seen of each.
+
+        A part that the server cannot be asked for is not needed.
+        """
+        ends = [self._parts.get(part, NotExercised("not run")) for part in parts]
+        said = [
+            f"{VERDICTS[end.outcome]}: {end}" if isinstance(end, NotPassed) else end
+            for end in ends
+        ]
+        seen = "; ".join(map("{}: {}".format, parts, said))
+        for end in ends:
+            if isinstance(end, NotExercised):
+                return NotExercised(seen, advice=end.advice), seen
+        return None, seen
 
 
 def level_of(level: str, results: tuple[RuleResult, ...]) -> LevelResult:

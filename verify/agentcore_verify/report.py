@@ -194,9 +194,7 @@ def _one_line(message: str, width: int) -> str:
 
 
 def _outcome(report: Report, result: Result) -> str:
-    name = result.outcome.value
-    if report.by_rules:
-        name = VERDICTS.get(result.outcome, name)
+    name = VERDICTS[result.outcome] if report.by_rules else result.outcome.value
     return name.upper() if report.is_failure(result) else name
 
 

@@ -25,7 +25,7 @@ from .audit.tokens import Tokens
 from .decoding import by_tokenizer
 from .identity import find_profile, identify
 from .launching import Device, server_options
-from .profiles import named
+from .profiles import AGENTCORE, named
 from .progress import Progress
 from .results import Identity, Outcome, Report, Result, RuleResult, Skipped, Versions
 from .server import Server, ServerOptions, option_value
@@ -150,10 +150,12 @@ class _Run:
             self.device = _text(subject.info.get("device"))
             self._note_patches_of(subject)
             is_router = subject.is_routed = router.is_router(subject)
-            asked = self.options.profile
-            subject.profile = (
-                named(asked) if asked else find_profile(subject, found.engine)
-            )
+            asked = named(self.options.profile or AGENTCORE.name)
+            if asked is AGENTCORE:
+                shown = find_profile(subject, found.engine)
+                subject.is_patched = subject.is_sglang and shown is AGENTCORE
+                asked = asked if self.options.profile else shown
+            subject.profile = asked
             if subject.is_patched:
                 if problem := self._first_look(subject, is_router=is_router):
                     return self._unpatched(target, problem, model)
@@ -323,6 +325,7 @@ class _Run:
         self.options = replace(self.options, checks=tuple(judging))
 
     def _note_other_engine(self, subject: Subject) -> None:
+        subject.needs_logprobs = "logprobs" in self.levels
         subject.sends_bad_ids = "token-in" in self.options.levels
         if subject.info.get("frontend") == "rust":
             self.notes.append(
@@ -472,8 +475,13 @@ def _served_model(url: str, api_key: str | None) -> str:
     """Return the name of the served model; also check that the server answers."""
     try:
         response = Subject(url, api_key=api_key).get("/v1/models")
-    except requests.RequestException as error:
-        raise ServerError(f"No server answers at {url}.") from error
+    except OSError as error:
+        hint = ""
+        if isinstance(error, requests.exceptions.SSLError):
+            hint = "Its certificate is not accepted: SSL_CERT_FILE names the CA's file."
+        elif not isinstance(error, requests.RequestException):
+            hint = str(error)  # There is no such file of certificates.
+        raise ServerError(f"No server answers at {url}.", hint) from error
     if response.status_code in (401, 403):
         raise UsageError(f"The server at {url} needs an API key: give --api-key.")
     with suppress(ValueError, LookupError, TypeError):

@@ -35,6 +35,7 @@ TIMES_NOISE = 10
 
 
 def check(subject: Subject) -> str:
+    subject.require_logprobs()
     farthest = n_logprobs = 0.0
     for question, options in REQUESTS if subject.is_patched else REQUESTS[:2]:
         whole, streamed = both_modes(subject, question, **options)
@@ -44,8 +45,10 @@ def check(subject: Subject) -> str:
         one, other = (_logprobs(subject, reply) for reply in (whole, streamed))
         n_logprobs += len(one)
         for position, (left, right) in enumerate(zip(one, other, strict=True)):
-            n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
-            if n_left != n_right or not n_left:
+            n_left, n_right = (
+                len(entry.get("top_logprobs") or ()) for entry in (left, right)
+            )
+            if n_left != n_right or not (n_left or "top_logprobs" in subject.refused):
                 raise Failed(
                     f"{streamed.where}: {n_right} top_logprobs at position {position}, "
                     f"but {n_left} in {whole.where}."

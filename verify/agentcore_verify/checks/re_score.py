@@ -24,6 +24,7 @@ ROUNDING = 1.0
 
 
 def check(subject: Subject) -> str:
+    subject.require_logprobs()
     subject.reference("plain")  # Measures the noise.
     n_tokens = worst = 0.0
     for question in QUESTIONS:

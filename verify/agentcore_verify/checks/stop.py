@@ -51,11 +51,10 @@ def _assert_cut(
         what = f"{reply.where} with {options}"
         ids = reply.ids()
         if ids != full.ids()[: len(ids)] or len(ids) == len(full.ids()):
-            raise Failed(
+            subject.fail(
+                full,
                 f"{what}: token_ids are not the first ones of the whole answer.",
-                difference=subject.id_difference(
-                    "whole answer", full.ids(), "cut answer", ids
-                ),
+                subject.id_difference("whole answer", full.ids(), "cut answer", ids),
             )
         if reply.completions[0].finish_reason != finish:
             raise Failed(

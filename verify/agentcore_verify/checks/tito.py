@@ -45,21 +45,20 @@ def check(subject: Subject) -> str:
 
 def _check_prompt_of_ids(subject: Subject) -> str:
     """Check that a chat's prompt, given as IDs, is prefilled and answered the same."""
-    if not subject.profile.prompt:
-        asked, expected = PROMPT, tuple[int, ...]()
-    else:
-        chat = subject.reference("plain")
-        asked, expected = chat.prompt_ids, chat.ids()
+    chat = subject.reference("plain") if subject.profile.prompt else None
+    asked, expected = (chat.prompt_ids, chat.ids()) if chat else (PROMPT, ())
     scored = score(subject, asked, tokens=max(1, len(expected)))
     for name, sent, got in (
         ("IDs that were prefilled", asked, scored.prompt),
         ("tokens of the answer", expected, scored.tokens[: len(expected)]),
     ):
-        if got != sent:
-            raise Failed(
-                f"{subject.profile.scores}: the {name} differ from those of the chat.",
-                difference=subject.id_difference("chat", sent, "by IDs", got),
-            )
+        if got == sent:
+            continue
+        message = f"{subject.profile.scores}: the {name} differ from those of the chat."
+        difference = subject.id_difference("chat", sent, "by IDs", got)
+        if chat and sent is expected:
+            subject.fail(chat, message, difference)
+        raise Failed(message, difference=difference)
     return f"a prompt of {len(asked)} IDs, prefilled unchanged"
 
 
@@ -75,10 +74,11 @@ def _assert_round_trip(
     )
     assert_input_ids(subject, by_ids)
     if by_ids.ids() != by_messages.ids():
-        raise Failed(
+        subject.fail(
+            by_messages,
             f"{by_ids.where} with input_ids: the answer differs from the one to the "
             "messages.",
-            difference=subject.id_difference(
+            subject.id_difference(
                 "by messages", by_messages.ids(), "by input_ids", by_ids.ids()
             ),
         )
