@@ -36,9 +36,7 @@ from agentcore_patches.shell.text_output import TextOutput
 
 from . import checks, contract, runner
 from .checks import logprob_mode
-from .github_report import render_annotations
-from .json_report import render_json
-from .junit_report import render_junit
+from .documents import render_annotations, render_json, render_junit
 from .options import (
     DEVICE,
     PYTHON,
