@@ -176,9 +176,9 @@ class Report:
 
     target: str
     model: str
-    server_args: tuple[str, ...]
-    results: tuple[Result, ...]
-    seconds: float
+    server_args: tuple[str, ...] = ()
+    results: tuple[Result, ...] = ()
+    seconds: float = 0.0
     server: Identity = Identity()
     startup: float | None = None
     strict: bool = False

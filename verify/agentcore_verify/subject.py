@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import requests
 
@@ -237,9 +237,7 @@ class Subject:
         return answer if has_ids else None
 
     def served_model(self) -> str:
-        with suppress(LookupError, TypeError):
-            return str(self.json_at("/v1/models")["data"][0]["id"])
-        return self.model
+        return str(self.listed_model().get("id", self.model))
 
     def longest_prompt(self) -> int | None:
         """Return the number of tokens that the server's context has; None if unknown."""
@@ -359,16 +357,33 @@ class Subject:
                 difference=self._difference(first, again),
             )
 
-    def fail(
-        self, expected: Exchange, message: str, difference: Difference | None = None
-    ) -> NoReturn:
-        """Raise Failed because another answer is not as expected from this one.
-
-        Raise Inconclusive if the same request as this one's gets another answer by now.
-        """
+    def assert_still(self, known: Exchange) -> None:
+        """Raise Inconclusive if the same request gets another answer by now."""
         for _ in range(REPEATS):
-            self._assert_repeated(expected, self.send(expected.body, expected.where))
-        raise Failed(message, difference=difference)
+            self._assert_repeated(known, self.send(known.body, known.where))
+
+    def assert_ids(
+        self,
+        message: str,
+        left: str,
+        one: Sequence[int],
+        right: str,
+        other: Sequence[int],
+        *,
+        known: Exchange | None = None,
+        advice: str = "",
+    ) -> None:
+        """Raise Failed with this message unless both sequences of IDs are equal.
+
+        `left` and `right` name them in the report. If `known` is an answer with the first,
+        raise Inconclusive if it is not what its request gets by now.
+        """
+        if [*one] == [*other]:
+            return
+        if known:
+            self.assert_still(known)
+        difference = self.id_difference(left, one, right, other)
+        raise Failed(message, advice=advice, difference=difference)
 
     def stream(self, question: str, **more: Any) -> Exchange:
         return self.ask(question, stream=True, **more)

@@ -13,7 +13,12 @@ from contextlib import closing
 
 from agentcore_verify import client
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
+from agentcore_verify.invariants import (
+    assert_first,
+    assert_prefix,
+    assert_same,
+    assert_whole,
+)
 from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
@@ -48,13 +53,7 @@ def _disconnect(subject: Subject) -> int:
     ids = [one for choice in seen for one in subject.profile.tokens_of(choice) or ()]
     whole = subject.reference("long")
     known = whole.ids()
-    if tuple(ids) != known[: len(ids)]:
-        subject.fail(
-            whole,
-            "streaming 'long', disconnected: token_ids are not the first ones of the "
-            "whole answer.",
-            subject.id_difference("whole answer", known, "seen", ids),
-        )
+    assert_first(subject, "streaming 'long', disconnected", ids, whole)
     return len(ids) if len(ids) < len(known) else 0
 
 

@@ -79,13 +79,12 @@ def _assert_history(subject: Subject) -> str:
         messages = [*first.body["messages"], message, *_next(message, 0)]
         second = subject.ask(question, **{**more, "messages": messages})
         past, prompt = [*first.prompt_ids, *first.ids()], second.prompt_ids
-        if list(prompt[: len(past)]) != past:
-            raise Failed(
-                "The prompt of a second turn does not start with the tokens of the first: "
-                "the chat template renders the text of the first again.",
-                advice="Send each turn as token IDs, if the server takes them.",
-                difference=subject.id_difference("first turn", past, "prompt", prompt),
-            )
+        subject.assert_ids(
+            "The prompt of a second turn does not start with the tokens of the first: "
+            "the chat template renders the text of the first again.",
+            *("first turn", past, "prompt", prompt[: len(past)]),
+            advice="Send each turn as token IDs, if the server takes them.",
+        )
         n_telling += _tells(subject, first)
     if not n_telling:
         raise NotExercised(UNTOLD)
@@ -162,13 +161,10 @@ def _assert_continued(
             f"{prefix}."
         )
     prompt = reply.prompt_ids
-    if list(prompt[:kept]) != list(required[:kept]):
-        raise Failed(
-            f"{where}: the prompt does not start with the tokens of the earlier turns.",
-            difference=subject.id_difference(
-                "required", tuple(required[:kept]), "prompt_token_ids", prompt[:kept]
-            ),
-        )
+    subject.assert_ids(
+        f"{where}: the prompt does not start with the tokens of the earlier turns.",
+        *("required", required[:kept], "prompt_token_ids", prompt[:kept]),
+    )
     if len(prompt) <= kept:
         raise Failed(f"{where}: nothing follows the prefix.")
     if kept == len(required) and prompt[kept] == required[-1]:
