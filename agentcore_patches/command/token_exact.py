@@ -11,15 +11,9 @@ from agentcore_patches.shell.help_format import CommandWithHelp, GroupWithHelp
 from agentcore_patches.shell.options import VERSION
 from agentcore_verify import checks
 from agentcore_verify.audit.command import audit
-from agentcore_verify.command import verify
+from agentcore_verify.command import LAUNCHING, verify
 
 PROGRAM = "token-exact"
-
-LAUNCHING = {
-    *("python", "sglang_dir", "device", "tool_call_parser", "reasoning_parser"),
-    *("startup_timeout", "log", "server_args"),
-}
-"""The parameters of `verify` that are for a server which it launches."""
 
 
 @click.group(
