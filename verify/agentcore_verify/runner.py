@@ -264,8 +264,9 @@ class _Run:
             return
         with _log_file(options.log) as log:
             self._launch_and_check(install.package, log)
-            is_needed = self.report().exit_code and log.stat().st_size
-            if options.log is None and not is_needed:
+            if options.log:
+                return
+            if not (self.report().exit_code and log.stat().st_size):
                 log.unlink(missing_ok=True)
                 self.tell(log=None)
 
