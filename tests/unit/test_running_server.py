@@ -178,12 +178,16 @@ def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
     assert (document["by_rules"], document["profile"]) == (True, "agentcore")
 
 
+@pytest.mark.parametrize("profile", ["agentcore", "vllm", "sglang"])
 @pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
-def test_a_profile_that_does_not_fit_speaks_of_no_patches(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, info: dict[str, Any]
+def test_a_named_profile_makes_no_server_a_patched_one(
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    info: dict[str, Any],
+    profile: str,
 ) -> None:
     url = serve(httpserver, info, answer(token_ids=None), routes=False)
-    options = ["--base-url", url, "--profile", "agentcore", "--color", "never"]
+    options = ["--base-url", url, "--profile", profile, "--color", "never"]
     assert main(["verify", *options]) == 1
     shown = capsys.readouterr().out
     assert "patch" not in shown and "RULE" in shown

@@ -157,11 +157,10 @@ class _Run:
         self._note_patches_of(subject)
         subject.is_routed = router.is_router(subject)
         asked = named(self.options.profile or AGENTCORE.name)
-        if asked is AGENTCORE:
-            shown = find_profile(subject, found.engine)
-            subject.is_patched = subject.is_sglang and shown is AGENTCORE
-            asked = asked if self.options.profile else shown
-        subject.profile = asked
+        # Naming a profile does not make a server patched.
+        shown = find_profile(subject, found.engine) if asked is AGENTCORE else asked
+        subject.profile = asked if self.options.profile else shown
+        subject.is_patched = subject.is_sglang and shown is AGENTCORE
         skipped: dict[str, Skipped] = {}
         if not subject.is_patched:
             self._note_other_engine(subject)
@@ -171,7 +170,7 @@ class _Run:
             return
         elif subject.is_routed:
             skipped = self._look_for_router(subject)
-        self._run_checks(subject, skipped=skipped)
+        self._run_checks(subject, None, skipped)
 
     def _refuse(self, problem: str) -> None:
         """Report an SGLang of which nothing is checked."""
@@ -301,7 +300,7 @@ class _Run:
                 launched=True,
                 expect_logprobs=self.options.expect_logprobs,
             )
-            self._run_checks(subject, server)
+            self._run_checks(subject, server, {})
         except ServerError as error:
             self.tell(error=error.message, hint=error.hint)
         except KeyboardInterrupt:
