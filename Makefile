@@ -73,7 +73,7 @@ help:
 	@echo "make clean         remove what these made"
 
 demo: $(READY)
-	@$(BIN)/python -m agentcore_verify.demo
+	@$(BIN)/python examples/demo.py
 
 # Each round with servers of its own.
 ROUNDS ?= 10

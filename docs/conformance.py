@@ -28,7 +28,7 @@ from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.installs.install import find
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.contract import LEVELS
-from agentcore_verify.launching import SCRIPTED, server_options
+from agentcore_verify.launching import SCRIPTED, Launching, server_options
 from agentcore_verify.scripted_model import ensure_scripted_model
 from agentcore_verify.server import Server, free_port
 from tests.helpers.peers import VLLM_ENV, running, vllm_command
@@ -112,18 +112,17 @@ def sglang(release: str, patched: bool, folder: Path) -> Iterator[str]:
     api.revert(sglang_dir=package)
     if patched:
         api.apply(sglang_dir=package)
-    options = server_options(
+    launching = Launching(
         SCRIPTED,
-        log=folder / "server.log",
-        notify=print,
-        python=python,
+        python,
         sglang_dir=package,
-        package=package,
         device="cpu",
         tool_call_parser="qwen25",
         reasoning_parser="qwen3",
         server_args=("--served-model-name", SCRIPTED),
     )
+    log = folder / "server.log"
+    options = server_options(launching, log=log, notify=print, package=package)
     with Server(options) as server:
         yield server.base_url
 

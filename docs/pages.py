@@ -23,6 +23,7 @@ import click
 
 from agentcore_patches import listing, results
 from agentcore_patches._version import __version__, full_version
+from agentcore_patches.command import token_exact
 from agentcore_patches.command.cli import commands, deferred
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
@@ -71,6 +72,14 @@ $ pip install agentcore-patches
 """
 
 
+TOKEN_EXACT = """\
+## The program token-exact
+
+`token-exact COMMAND [OPTIONS]` comes with the same package, and needs neither SGLang nor a
+patched server. `token-exact audit` is [the command above](#audit).
+"""
+
+
 def cli_page() -> str:
     settings = {**commands.context_settings, "terminal_width": 78}
     context = click.Context(commands, info_name="agentcore-patch", **settings)
@@ -82,17 +91,26 @@ def cli_page() -> str:
     parts = [CLI_INTRODUCTION, _printed("--help", commands.get_help(context))]
     for name, command in {**found, **last}.items():
         assert command
-        within = click.Context(command, context, name, **settings)
-        usage = " ".join(command.collect_usage_pieces(within))
-        parts.append(f"## {name}")
-        if usage != "[OPTIONS]":
-            parts.append(f"`agentcore-patch {name} {usage}`")
-        parts += map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
-        parts.append(_options(command, within))
+        parts += _command(command, context, name)
     for topic, text in TOPICS.items():
         title = topic.replace("-", " ").capitalize()
         parts += [f"## {title}", _printed(f"help {topic}", text)]
+    parts.append(TOKEN_EXACT)
+    program = click.Context(token_exact.commands, info_name=token_exact.PROGRAM)
+    parts += _command(token_exact.commands.commands["verify"], program, "verify")
     return _joined(*parts)
+
+
+def _command(command: click.Command, group: click.Context, name: str) -> Iterator[str]:
+    """The section about a command of a program: usage, help and options."""
+    of_patches = group.info_name == "agentcore-patch"
+    within = click.Context(command, group, name, terminal_width=78)
+    usage = " ".join(command.collect_usage_pieces(within))
+    yield f"## {name}" if of_patches else f"### {group.info_name} {name}"
+    if usage != "[OPTIONS]":
+        yield f"`{group.info_name} {name} {usage}`"
+    yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+    yield _options(command, within)
 
 
 def _printed(arguments: str, text: str) -> str:

@@ -26,7 +26,7 @@ from rich.progress import Progress, TimeElapsedColumn
 
 from agentcore_patches import api
 from agentcore_patches.installs.install import find
-from agentcore_verify.launching import server_options
+from agentcore_verify.launching import Launching, server_options
 from agentcore_verify.server import Server
 
 HERE = Path(__file__).parent
@@ -117,7 +117,10 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
         api.apply(sglang_dir=package)
     log = package.parent / "server.log"
     options = server_options(
-        str(MODEL), log=log, notify=print, sglang_dir=package, package=package
+        Launching(str(MODEL), sglang_dir=package),
+        log=log,
+        notify=print,
+        package=package,
     )
     with Server(options) as server:
         yield server.base_url

@@ -10,15 +10,9 @@ from agentcore_patches.command.cli import main
 from agentcore_patches.shell.options import VERSION
 from agentcore_verify import checks
 from agentcore_verify.audit.command import audit
-from agentcore_verify.command import verify
+from agentcore_verify.command import LAUNCHING, verify
 
 PROGRAM = "token-exact"
-
-LAUNCHING = {
-    *("python", "sglang_dir", "device", "tool_call_parser", "reasoning_parser"),
-    *("startup_timeout", "log", "server_args"),
-}
-"""The parameters of `verify` that are for a server which it launches."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,10 +52,27 @@ def _verify(context: click.Context, /, **options: Any) -> Any:
     return context.invoke(verify, **options, known=judging)
 
 
+OWN = {
+    "model": click.Option(
+        ["--model"],
+        metavar="NAME",
+        help="The name of the model in requests. Default: the first one that the server "
+        "lists.",
+    ),
+    "base_url": click.Option(
+        ["--base-url"], metavar="URL", help="The server, with or without /v1."
+    ),
+}
+"""The options that mean something else where no server is launched."""
+
 commands.add_command(
     click.Command(
         "verify",
-        params=[one for one in verify.params if one.name not in LAUNCHING],
+        params=[
+            OWN.get(str(one.name), one)
+            for one in verify.params
+            if one.name not in LAUNCHING
+        ],
         callback=_verify,
         help=_verify.__doc__,
         short_help="Judge a running server.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.waiting import wait_until
 from tests.live.defects import PLANTED, ChatStream, Planted
-from tests.live.defects.planting import with_ids
+from tests.live.defects.planting import CHAT, with_ids
 from tests.live.defects.special_requests import VllmEndpointsMissing
-from tests.live.proxy import Proxy
+from tests.live.proxy import Defect, Proxy
 
 # The checks need a server with a reasoning parser.
 on_a_server = pytest.mark.parametrize("mode", ["reasoning"], indirect=True)
@@ -107,6 +108,51 @@ def test_an_answer_aborted_too_late_is_compared_with_a_longer_one(
     assert result.outcome is Outcome.PASSED
     n_aborted = int(result.message.split()[-2])
     assert n_aborted > len(correct.reference("long").ids())
+
+
+class Remembers(Defect):
+    """A server of another kind, which continues from the tokens of its last answer."""
+
+    last: list[int]
+
+    def request(self, path: str, body: Json) -> Json:
+        if path == CHAT and len(body["messages"]) > 1:
+            body = {**body, "required_prefix_token_ids": self.last}
+        return body
+
+    def whole(self, path: str, body: Json, response: Any) -> None:
+        if path == CHAT:
+            self.last = (
+                response["prompt_token_ids"] + response["choices"][0]["token_ids"]
+            )
+
+
+class RemembersGreedy(Remembers):
+    """It neither samples nor cuts: its text, tokenized again, has its tokens."""
+
+    def request(self, path: str, body: Json) -> Json:
+        if path == CHAT and body["max_tokens"] > 1:
+            body = {**body, "temperature": 0, "max_tokens": 400}
+        return super().request(path, body)
+
+
+@on_a_server
+@pytest.mark.parametrize(
+    ("defect", "outcome", "word"),
+    [
+        (Defect, Outcome.FAILED, "renders the text of the first again"),
+        (Remembers, Outcome.PASSED, "not by chance"),
+        (RemembersGreedy, Outcome.NOT_EXERCISED, "tokenized again, has its tokens"),
+    ],
+)
+def test_a_second_turn_of_messages_is_judged_by_turns_that_tell(
+    proxy: Proxy, defect: type[Defect], outcome: Outcome, word: str
+) -> None:
+    proxy.plant(defect())
+    subject = Subject(proxy.url)
+    subject.is_patched = False
+    result = checks.get("prefix").run(subject)
+    assert (result.outcome, word in result.message) == (outcome, True), result
 
 
 @on_a_server

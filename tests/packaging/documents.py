@@ -230,7 +230,7 @@ class Document:
         Other targets run this suite, or read the sources.
         """
         if target == "demo":
-            return self._shell("python -m agentcore_verify.demo")
+            return self._shell("python examples/demo.py")
         # Make may run this suite, and passes its settings to child processes.
         apart = ["env", "-u", "MAKEFLAGS", "-u", "MAKELEVEL", "make", "--dry-run"]
         return Ran(subprocess.run([*apart, target], cwd=self.tree).returncode, "")

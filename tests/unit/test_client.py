@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
 
+from agentcore_patches.command.cli import main
 from agentcore_verify import client
 from agentcore_verify.audit.turns import Call
 
@@ -210,3 +214,58 @@ class TestOverHttp:
                 client.chat(base_url, messages=[])
         with pytest.raises(client.NoAnswer):
             client.chat("http://127.0.0.1:1", messages=[])
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 that only its own file vouches for, with its key."""
+    file = tmp_path_factory.mktemp("ca") / "ca.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048"),
+            *("-days", "2", "-subj", "/CN=ca"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", file, "-out", file),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return file
+
+
+@pytest.fixture
+def private(certificate: Path) -> Iterator[HTTPServer]:
+    """A TLS server with that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with HTTPServer("127.0.0.1", ssl_context=context) as server:
+        server.expect_request(re.compile(".*")).respond_with_json({"data": []})
+        yield server
+
+
+@pytest.mark.parametrize("variable", client.CERTIFICATES)
+@pytest.mark.parametrize("kind", ["its own", "none", "no such file"])
+def test_a_private_certificate_is_trusted_by_a_variable_and_no_proxy_is_used(
+    private: HTTPServer,
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    kind: str,
+) -> None:
+    for name in client.CERTIFICATES:
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    file = {"its own": certificate, "none": "", "no such file": "/no/such"}[kind]
+    monkeypatch.setenv(variable, str(file))
+    url = private.url_for("").removesuffix("/")
+    assert url.startswith("https://")
+    if kind == "its own":
+        assert client.post_json(f"{url}/x", {}) == {"data": []}
+        return
+    with pytest.raises(client.NoAnswer):
+        client.post_json(f"{url}/x", {})
+    assert main(["verify", "--base-url", url]) == 6
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"error: No server answers at {url}."
+    assert ("SSL_CERT_FILE" if kind == "none" else "/no/such") in hint

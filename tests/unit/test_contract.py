@@ -105,6 +105,7 @@ def test_the_end_of_a_check_is_the_verdict_on_its_rule(
     assert verdicts(((7,), passing)) == {7: "pass"}
     assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
     assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
+    assert verdicts(((7,), ending(Skipped("-"))), ((7,), passing)) == {7: "pass"}
     assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
     vary = ((7,), ending(Inconclusive("-")))
     for before in (passing, ending(Skipped("-"))):
@@ -344,6 +345,73 @@ def test_the_logprobs_of_every_choice_are_checked(
         return "seen"
 
     assert verdicts(((11, 14), check)) == {11: "pass", 14: verdict}
+
+
+SAW, SILENT = None, NotExercised("no call")
+REFUSED = Skipped("it has no parser")
+
+
+@pytest.mark.parametrize(
+    ("tools", "reasoning", "verdict", "word"),
+    [
+        (SAW, SAW, "pass", "tools: seen; reasoning: seen"),
+        (SAW, REFUSED, "pass", "reasoning: unsupported: it has no parser"),
+        (REFUSED, SAW, "pass", "tools: unsupported"),
+        (SAW, SILENT, "not exercised", "reasoning: not exercised: no call"),
+        (SILENT, SAW, "not exercised", "tools: not exercised"),
+        (REFUSED, REFUSED, "unsupported", "no parser"),
+        (SAW, Failed("no IDs"), "fail", "no IDs"),
+        (SAW, Inconclusive("they vary"), "inconclusive", "they vary"),
+        (SAW, "left out", "not exercised", "reasoning: not exercised: not run"),
+    ],
+)
+def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
+    tools: NotPassed | None,
+    reasoning: NotPassed | str | None,
+    verdict: str,
+    word: str,
+) -> None:
+    subject = Subject("http://nowhere")
+    for name, ended in (("tools", tools), ("reasoning", reasoning)):
+        if not isinstance(ended, str):
+            check = ending(ended) if ended else passing
+            checks.Check(name, "", "", "", check, (8,)).run(subject)
+    [found] = [one for one in subject.ledger.results(LEVELS) if one.number == 8]
+    assert found.verdict == verdict and word in found.message, found
+
+
+@pytest.mark.parametrize(
+    ("refused", "verdict"),
+    [("", "pass"), ("top_logprobs", "pass"), ("logprobs", "unsupported")],
+)
+@pytest.mark.parametrize("needed", [True, False])
+def test_ids_are_judged_without_the_logprobs_that_a_server_refuses(
+    monkeypatch: pytest.MonkeyPatch, refused: str, verdict: str, needed: bool
+) -> None:
+    tops = [{"token": "token_id:7", "logprob": -0.5}]
+    entry = {"token": "token_id:7", "logprob": -0.5, "top_logprobs": tops}
+    sent = set[str]()
+
+    def post(url: str, body: dict[str, Any], **more: object) -> dict[str, Any]:
+        sent.update(body)
+        if refused in body:
+            raise client.HttpError(400, f"{refused} is no field")
+        given = {"content": [entry]} if body.get("logprobs") else None
+        if given and "top_logprobs" not in body:
+            given = {"content": [{**entry, "top_logprobs": []}]}
+        traced = choice(7, prompt_token_ids=[5], logprobs=given, finish_reason="stop")
+        usage = {"prompt_tokens": 1, "completion_tokens": 1}
+        return {"choices": [traced], "usage": usage}
+
+    monkeypatch.setattr(client, "post_json", post)
+    subject = Subject("http://h", profile=named("sglang"))
+    subject.decoder, subject.needs_logprobs = None, needed
+    for name in ("same-ids", "logprobs") if needed else ("same-ids",):
+        checks.get(name).run(subject)
+    found = {one.number: one.verdict for one in subject.ledger.results(LEVELS)}
+    assert found[2] == found[3] == "pass", found
+    assert found[11] == found[14] == (verdict if needed else "not exercised")
+    assert needed or "logprobs" not in sent
 
 
 @pytest.mark.parametrize(

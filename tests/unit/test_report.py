@@ -9,9 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentcore_verify.json_report import render_json
-from agentcore_verify.junit_report import render_junit
-from agentcore_verify.markdown_report import render_markdown
+from agentcore_verify.documents import render_json, render_junit, render_markdown
 from agentcore_verify.report import render_svg, render_table
 from agentcore_verify.results import (
     Difference,

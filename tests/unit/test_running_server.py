@@ -24,7 +24,7 @@ def told(**info: Any) -> str:
     """Return the notes about a server."""
     run = _Run(Options(), progress=None)  # type: ignore[arg-type]
     run._note_patches_of(SimpleNamespace(info=info))  # type: ignore[arg-type]
-    return " ".join(run.notes)
+    return " ".join(run.told.notes)
 
 
 def test_a_patched_server_is_reported_with_its_version() -> None:
@@ -192,6 +192,21 @@ def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
     main(["verify", "--base-url", url, "--json"])
     document = json.loads(capsys.readouterr().out)
     assert (document["by_rules"], document["profile"]) == (True, "agentcore")
+
+
+@pytest.mark.parametrize("profile", ["agentcore", "vllm", "sglang"])
+@pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
+def test_a_named_profile_makes_no_server_a_patched_one(
+    capsys: pytest.CaptureFixture[str],
+    httpserver: HTTPServer,
+    info: dict[str, Any],
+    profile: str,
+) -> None:
+    url = serve(httpserver, info, answer(token_ids=None), routes=False)
+    options = ["--base-url", url, "--profile", profile, "--color", "never"]
+    assert main(["verify", *options]) == 1
+    shown = capsys.readouterr().out
+    assert "patch" not in shown and "RULE" in shown
 
 
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])

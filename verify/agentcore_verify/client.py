@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -20,6 +21,10 @@ OnEvent = Callable[[Json], None]
 
 TIMEOUT = 300.0
 """Seconds without a byte after which a request times out."""
+
+
+CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+"""Variables that name a file with the CA certificates to trust."""
 
 
 class ClientError(Exception):
@@ -171,26 +176,36 @@ def post(
 ) -> requests.Response:
     """Return the response to a JSON request; its body is not read yet if it is streamed.
 
-    Proxy settings are ignored. Raises NoAnswer, or HttpError on a status other than 200.
+    Raises NoAnswer, or HttpError on a status other than 200.
     """
+    stream = bool(body.get("stream"))
+    try:
+        response = send(
+            "POST", url, api_key=api_key, timeout=timeout, json=body, stream=stream
+        )
+        if response.status_code != 200:
+            with response:
+                body_text = response.content.decode(errors="replace")
+                raise HttpError(response.status_code, body_text)
+    except OSError as error:
+        raise NoAnswer(f"No answer from {url}: {error}") from error
+    return response
+
+
+def send(
+    method: str, url: str, *, api_key: str | None, timeout: float, **more: Any
+) -> requests.Response:
+    """Return the response to a request, whatever its status.
+
+    Of the environment, only `CERTIFICATES` are used: a proxy would take requests to
+    127.0.0.1. Raises OSError if there is no answer or no such file.
+    """
+    named = filter(None, map(os.environ.get, CERTIFICATES))
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     with requests.Session() as session:
         session.trust_env = False
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            response = session.post(
-                url,
-                json=body,
-                headers=headers,
-                timeout=timeout,
-                stream=bool(body.get("stream")),
-            )
-            if response.status_code != 200:
-                with response:
-                    body_text = response.content.decode(errors="replace")
-                    raise HttpError(response.status_code, body_text)
-        except requests.RequestException as error:
-            raise NoAnswer(f"No answer from {url}: {error}") from error
-    return response
+        session.verify = next(named, True)
+        return session.request(method, url, headers=headers, timeout=timeout, **more)
 
 
 def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,13 @@ from agentcore_patches.shell.text_output import TextOutput
 
 from . import checks, contract, runner
 from .checks import logprob_mode
-from .github_report import render_annotations
-from .json_report import render_json
-from .junit_report import render_junit
-from .markdown_report import render_markdown
+from .documents import (
+    render_annotations,
+    render_json,
+    render_junit,
+    render_markdown,
+)
+from .launching import Launching
 from .options import (
     DEVICE,
     PYTHON,
@@ -55,6 +59,10 @@ from .progress import progress_on
 from .report import print_drawn, render_svg, render_table, stream_console
 from .results import Report
 from .signals import signals_as_exceptions
+
+LAUNCHING = {each.name: each.default for each in fields(Launching)} | {"log": None}
+"""The options for a server that `verify` launches, with their defaults."""
+del LAUNCHING["model"]
 
 _LOG_WIDTH = 120
 """Columns of the table if stdout is not a terminal."""
@@ -274,16 +282,12 @@ def _refuse_conflicting(options: runner.Options) -> None:
         raise click.UsageError(
             f"--base-url {options.base_url}: expected a URL such as http://127.0.0.1:30000."
         )
-    launching = {
-        "SERVER_ARGS": options.server_args,
-        "--python": options.python,
-        "--sglang-dir": options.sglang_dir,
-        "--device": options.device != "auto",
-        "--tool-call-parser": options.tool_call_parser,
-        "--reasoning-parser": options.reasoning_parser,
-        "--log": options.log,
-    }
-    if unused := [name for name, value in launching.items() if value]:
+    unused = [
+        name.upper() if name == "server_args" else f"--{name.replace('_', '-')}"
+        for name, default in LAUNCHING.items()
+        if getattr(options, name) != default
+    ]
+    if unused:
         raise UsageError(
             "With --base-url no server is launched, so these have no effect: "
             f"{', '.join(unused)}.",

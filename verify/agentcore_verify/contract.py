@@ -5,11 +5,13 @@ The numbers never change once they are published.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from .results import (
+    VERDICTS,
     Failed,
     Inconclusive,
     LevelResult,
@@ -23,64 +25,48 @@ from .results import (
 
 @dataclass(frozen=True)
 class Rule:
+    """A rule; it holds only if each of its `parts` was seen or cannot be asked for.
+
+    `parts` are names of checks, each about another part of the rule.
+    """
+
     number: int
     level: str
     text: str
+    parts: tuple[str, ...] = ()
 
 
-RULES = (
-    Rule(
-        1,
-        "ids",
-        "Each sampled token appears exactly once, in order, the stop token included.",
-    ),
-    Rule(
-        2,
-        "ids",
-        "The number of token IDs equals the number of tokens that `usage` counts.",
-    ),
-    Rule(3, "ids", "The prompt's IDs are those that were prefilled."),
-    Rule(4, "ids", "A stream, joined, equals the non-streaming answer."),
-    Rule(5, "ids", "No text arrives before its IDs."),
-    Rule(6, "ids", "With n > 1, each choice has its own IDs."),
-    Rule(
-        7,
-        "ids",
-        "Stop strings, stop tokens and `max_tokens` end the IDs where generation ended.",
-    ),
-    Rule(8, "ids", "Tool calls and reasoning have their IDs."),
-    Rule(9, "ids", "Concurrent streams do not mix."),
-    Rule(
-        10,
-        "ids",
-        "After an abort or a disconnect, the IDs so far are an exact prefix, and the "
-        "server keeps serving.",
-    ),
-    Rule(11, "logprobs", "There is one logprob per ID, in order, on the same chunk."),
-    Rule(
-        12, "logprobs", "Logprobs belong to the returned IDs after the returned prompt."
-    ),
-    Rule(
-        13,
-        "logprobs",
-        "It is known what a logprob means: raw, scaled by the temperature, or "
-        "renormalized over the tokens that top-p and top-k keep.",
-    ),
-    Rule(14, "logprobs", "No logprob is padded, null, above zero or not finite."),
-    Rule(15, "token-in", "A prompt given as IDs is prefilled unchanged."),
-    Rule(
-        16,
-        "token-in",
-        "IDs that are negative, beyond the vocabulary, none or too many get a 400, and "
-        "the server keeps serving.",
-    ),
-    Rule(
-        17,
-        "turns",
-        "The next turn's prompt starts with the tokens of the previous turns.",
-    ),
-    Rule(18, "weights", "Each token names the weights that sampled it."),
-    Rule(19, "weights", "No prompt uses KV cache that older weights computed."),
+_TEXTS = """
+1 ids: Each sampled token appears exactly once, in order, the stop token included.
+2 ids: The number of token IDs equals the number of tokens that `usage` counts.
+3 ids: The prompt's IDs are those that were prefilled.
+4 ids: A stream, joined, equals the non-streaming answer.
+5 ids: No text arrives before its IDs.
+6 ids: With n > 1, each choice has its own IDs.
+7 ids: Stop strings, stop tokens and `max_tokens` end the IDs where generation ended.
+8 ids: Tool calls and reasoning have their IDs.
+9 ids: Concurrent streams do not mix.
+10 ids: After an abort or a disconnect, the IDs so far are an exact prefix, and the server
+   keeps serving.
+11 logprobs: There is one logprob per ID, in order, on the same chunk.
+12 logprobs: Logprobs belong to the returned IDs after the returned prompt.
+13 logprobs: It is known what a logprob means: raw, scaled by the temperature, or
+   renormalized over the tokens that top-p and top-k keep.
+14 logprobs: No logprob is padded, null, above zero or not finite.
+15 token-in: A prompt given as IDs is prefilled unchanged.
+16 token-in: IDs that are negative, beyond the vocabulary, none or too many get a 400, and
+   the server keeps serving.
+17 turns: The next turn's prompt starts with the tokens of the previous turns.
+18 weights: Each token names the weights that sampled it.
+19 weights: No prompt uses KV cache that older weights computed.
+"""
+
+PARTS = {8: ("tools", "reasoning")}
+"""The checks that are each about another part of a rule; others judge all of theirs."""
+
+RULES = tuple(
+    Rule(int(number), level, " ".join(text.split()), PARTS.get(int(number), ()))
+    for number, level, text in re.findall(r"(?m)^(\d+) (\S+): (.*(?:\n .*)*)", _TEXTS)
 )
 
 LEVELS = tuple(dict.fromkeys(rule.level for rule in RULES))
@@ -90,23 +76,25 @@ class Ledger:
     """The evidence of the checks on each rule."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, str] = {}
-        self._failures: dict[int, Failed] = {}
-        self._open: dict[int, NotPassed] = {}
-        """The reasons why rules were not judged."""
+        self._evidence: list[tuple[str, int, NotPassed | str]] = []
+        """Each with its check, its rule, and what was seen or why it was not."""
+        self._began = 0
+        """The number of what was noted before the check that runs now."""
+        self._check = ""
         self._rules: tuple[int, ...] = ()
-        """The rules of the check that runs now."""
-        self._main: int | None = None
-        """The one that it is about now."""
+        """The name and the rules of the check that runs now."""
+        self._main = 0
+        """The rule that it is about now; 0 if it is about none."""
         self.first: Failed | None = None
         """The first failure in the check that runs now."""
         self._runs = False
         """True while a check runs, which notes failures; else they are raised."""
 
-    def begin(self, rules: tuple[int, ...]) -> None:
+    def begin(self, rules: tuple[int, ...], check: str = "") -> None:
         """Begin a check; its own failures are those of its first rule."""
-        self._rules, self.first, self._runs = rules, None, True
-        self._main = rules[0] if rules else None
+        self._check, self._rules, self.first, self._runs = check, rules, None, True
+        self._main = rules[0] if rules else 0
+        self._began = len(self._evidence)
 
     def turn_to(self, number: int) -> None:
         """Continue the check with another of its rules."""
@@ -117,17 +105,15 @@ class Ledger:
         self._runs = False
         if ended is None:
             self._hold(seen)
-        elif isinstance(ended, Failed):
-            self.first = self.first or ended
-            if self._main is not None:
-                self._note(self._main, ended)
-        else:
-            for number in self._rules:
+        for number in (self._main,) if isinstance(ended, Failed) else self._rules:
+            if ended:
                 self._note(number, ended)
 
     def _hold(self, seen: str) -> None:
-        if self._main is not None and self._main not in self._open:
-            self._seen.setdefault(self._main, seen)
+        """Note that the main rule holds, unless a part of this check was not judged."""
+        own = self._evidence[self._began :]
+        if not any(n == self._main and isinstance(e, NotPassed) for _, n, e in own):
+            self._note(self._main, seen)
 
     @contextmanager
     def rule(self, number: int) -> Iterator[None]:
@@ -143,38 +129,63 @@ class Ledger:
         except Failed as ended:
             if not self._runs:
                 raise
-            if len(self._rules) == 1 and number not in self._failures:
+            failed = (end for _, n, end in self._evidence if n == number)
+            if len(self._rules) == 1 and not any(isinstance(e, Failed) for e in failed):
                 [number] = self._rules
             self._note(number, ended)
         else:
-            self._seen.setdefault(number, "")
+            self._note(number, "")
 
-    def _note(self, number: int, ended: NotPassed) -> None:
-        if isinstance(ended, Failed):
-            self._failures.setdefault(number, ended)
-            self.first = self.first or ended
-        elif isinstance(ended, Inconclusive) or number not in self._open:
-            self._open[number] = ended
+    def _note(self, number: int, end: NotPassed | str) -> None:
+        self._evidence.append((self._check, number, end))
+        if isinstance(end, Failed):
+            self.first = self.first or end
 
     def results(self, levels: tuple[str, ...]) -> tuple[RuleResult, ...]:
         return tuple(self._result(rule) for rule in RULES if rule.level in levels)
 
     def _result(self, rule: Rule) -> RuleResult:
-        ended = self._failures.get(rule.number) or self._open.get(rule.number)
-        if rule.number in self._seen and not isinstance(ended, Failed | Inconclusive):
-            ended = None
-        elif ended is None:
-            ended = NotExercised("No check of this run is about it.")
+        end = self._verdict(rule)
+        ended = end if isinstance(end, NotPassed) else None
         return RuleResult(
             name=f"{rule.number} {rule.level}",
             outcome=ended.outcome if ended else Outcome.PASSED,
-            message=str(ended) if ended else self._seen[rule.number] or rule.text,
+            message=str(end) or rule.text,
             advice=ended.advice if ended else "",
             difference=ended.difference if ended else None,
             number=rule.number,
             level=rule.level,
             rule=rule.text,
         )
+
+    def _verdict(self, rule: Rule) -> NotPassed | str:
+        """Return the first failure, else the first of what weighs most."""
+        found = [(check, end) for check, n, end in self._evidence if n == rule.number]
+        for kind in (Failed, Inconclusive, str, NotPassed):
+            ends = [(check, end) for check, end in found if isinstance(end, kind)]
+            if ends and kind is str and rule.parts:
+                return _joined(rule.parts, found)
+            if ends:
+                return ends[0][1]
+        return NotExercised("No check of this run is about it.")
+
+
+def _joined(
+    parts: tuple[str, ...], found: Sequence[tuple[str, NotPassed | str]]
+) -> NotPassed | str:
+    """Return what was seen of each part: one that is unsupported is not needed."""
+    ends: dict[str, NotPassed | str] = dict.fromkeys(parts, NotExercised("not run"))
+    ends.update((check, end) for check, end in found if check in parts)
+    seen = "; ".join(
+        f"{part}: {VERDICTS[end.outcome]}: {end}"
+        if isinstance(end, NotPassed)
+        else f"{part}: {end}"
+        for part, end in ends.items()
+    )
+    for end in ends.values():
+        if isinstance(end, NotExercised):
+            return NotExercised(seen, advice=end.advice)
+    return seen
 
 
 def level_of(level: str, results: tuple[RuleResult, ...]) -> LevelResult:

@@ -13,7 +13,7 @@ from .client import Completion, Json, Piece
 from .differences import first_difference, text_difference
 from .profiles import STOPS, first_at
 from .results import Failed, Skipped
-from .subject import NO_STREAMS, Exchange, Subject
+from .subject import LOGPROBS, NO_STREAMS, Exchange, Subject
 
 _UNREADABLE = re.compile(r"[\s\ufffd]")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -53,17 +53,22 @@ def assert_prefix(subject: Subject, question: str, reply: Exchange) -> None:
     An aborted answer that ignores its end may be longer than the whole one: it is
     compared with one of its own length.
     """
-    ids, known = reply.completions[0].token_ids or (), subject.reference(question).ids()
-    if len(ids) > len(known):
+    ids, whole = reply.completions[0].token_ids or (), subject.reference(question)
+    if len(ids) > len(whole.ids()):
         length = {"ignore_eos": True, "max_tokens": len(ids)}
-        known = subject.reference(question, **length).ids()
-    if ids != known[: len(ids)]:
-        raise Failed(
-            f"{reply.where}: token_ids are not the first ones of the whole answer.",
-            difference=subject.id_difference(
-                "whole answer", known, "aborted answer", ids
-            ),
-        )
+        whole = subject.reference(question, **length)
+    assert_first(subject, reply.where, ids, whole)
+
+
+def assert_first(
+    subject: Subject, what: str, ids: Sequence[int], whole: Exchange
+) -> None:
+    """Raise Failed unless these are the first IDs of the whole answer."""
+    subject.assert_ids(
+        f"{what}: token_ids are not the first ones of the whole answer.",
+        *("whole answer", whole.ids()[: len(ids)], "seen", ids),
+        known=whole,
+    )
 
 
 def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
@@ -73,14 +78,12 @@ def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
 
 
 def _assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
-    left, right = one.answer.prompt_token_ids, other.answer.prompt_token_ids
-    if left != right:
-        raise Failed(
-            f"{other.where}: prompt_token_ids differ from those of {one.where}.",
-            difference=subject.id_difference(
-                one.where, left or (), other.where, right or ()
-            ),
-        )
+    prompts = [reply.answer.prompt_token_ids or () for reply in (one, other)]
+    subject.assert_ids(
+        f"{other.where}: prompt_token_ids differ from those of {one.where}.",
+        *(one.where, prompts[0], other.where, prompts[1]),
+        known=one,
+    )
     choices = [completion.index for completion in one.completions]
     others = [completion.index for completion in other.completions]
     if choices != others:
@@ -89,13 +92,14 @@ def _assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
         )
     for a, b in zip(one.completions, other.completions, strict=True):
         left, right = one.ids(a.index), other.ids(b.index)
-        if left != right:
-            raise Failed(
-                f"{other.where}: token_ids of choice {b.index} differ from those of "
-                f"{one.where} from position {first_difference(left, right)} on.",
-                difference=subject.id_difference(one.where, left, other.where, right),
-            )
+        subject.assert_ids(
+            f"{other.where}: token_ids of choice {b.index} differ from those of "
+            f"{one.where} from position {first_difference(left, right)} on.",
+            *(one.where, left, other.where, right),
+            known=one,
+        )
         if finish(a) != finish(b):
+            subject.assert_still(one)
             raise Failed(
                 f"{other.where}: finish_reason of choice {b.index} is "
                 f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
@@ -116,7 +120,7 @@ def both_modes(
             with subject.rule(number):
                 raise Skipped(NO_STREAMS)
         return whole, whole
-    streamed = subject.stream(question, logprobs=True, top_logprobs=2, **more)
+    streamed = subject.stream(question, **LOGPROBS, **more)
     assert_same(subject, whole, streamed)
     assert_whole(subject, streamed)
     return whole, streamed
@@ -191,13 +195,10 @@ def assert_aligned(
 
 def assert_input_ids(subject: Subject, reply: Exchange) -> None:
     asked = tuple(reply.body["input_ids"])
-    if reply.prompt_ids != asked:
-        raise Failed(
-            f"{reply.where}: prompt_token_ids differ from the input_ids of the request.",
-            difference=subject.id_difference(
-                "input_ids", asked, "prompt_token_ids", reply.prompt_ids
-            ),
-        )
+    subject.assert_ids(
+        f"{reply.where}: prompt_token_ids differ from the input_ids of the request.",
+        *("input_ids", asked, "prompt_token_ids", reply.prompt_ids),
+    )
 
 
 def assert_no_new_fields(subject: Subject, where: str, answers: Sequence[Json]) -> None:

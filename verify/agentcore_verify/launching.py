@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from sys import executable
 from typing import Literal, TypeAlias
@@ -22,34 +23,52 @@ SCRIPTED = "scripted"
 SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 
 
+@dataclass(frozen=True)
+class Launching:
+    """How to launch a user's SGLang.
+
+    Attributes:
+        model: path or name, or `scripted`.
+        python: interpreter to launch SGLang in; None: the one that runs this.
+        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
+        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
+        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model,
+            empty: none.
+        server_args: for `sglang.launch_server`; they override the default ones.
+        startup_timeout: seconds until the server must generate.
+    """
+
+    model: str | None = None
+    python: Path | None = None
+    sglang_dir: Path | None = None
+    device: Device = "auto"
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+    server_args: tuple[str, ...] = ()
+    startup_timeout: float = 600.0
+
+
 def server_options(
-    model: str,
+    options: Launching,
     *,
     log: Path,
     notify: Callable[[str], None],
-    python: Path | None = None,
-    sglang_dir: Path | None = None,
     package: Path | None = None,
-    device: Device = "auto",
-    tool_call_parser: str | None = None,
-    reasoning_parser: str | None = None,
-    server_args: tuple[str, ...] = (),
-    startup_timeout: float = 600.0,
     mirror_sampler: bool = False,
 ) -> ServerOptions:
     """Return the options of a server; train the scripted model if it is requested.
 
-    Args: as in `runner.Options` and in the result, and
+    Args: as in the result, and
         notify: called with a line about what takes long.
         package: the `sglang` package folder that is launched, if it is known: a model
             gets only parsers in it.
-        tool_call_parser, reasoning_parser: empty: no parser.
 
     Raises:
         UsageError: there is no such model.
         ServerError: the scripted model could not be trained.
     """
-    python = python or Path(executable)
+    python = options.python or Path(executable)
+    model = str(options.model)
     scripted = model == SCRIPTED
     if scripted:
         model = str(ensure_scripted_model(python, notify=notify))
@@ -57,18 +76,18 @@ def server_options(
     else:
         model = existing_model(model)
         detected = parsers.detect(python, model, package)
-    on_cpu = device == "cpu" or (
-        device == "auto"
-        and option_value(server_args, "--device") is None
+    on_cpu = options.device == "cpu" or (
+        options.device == "auto"
+        and option_value(options.server_args, "--device") is None
         and cpu.is_needed(python)
     )
     args: list[str] = []
     for name, asked, found in (
-        ("--tool-call-parser", tool_call_parser, detected.tool_call),
-        ("--reasoning-parser", reasoning_parser, detected.reasoning),
+        ("--tool-call-parser", options.tool_call_parser, detected.tool_call),
+        ("--reasoning-parser", options.reasoning_parser, detected.reasoning),
     ):
         value = found if asked is None else asked
-        if value and option_value(server_args, name) is None:
+        if value and option_value(options.server_args, name) is None:
             args += [name, value]
     env: Mapping[str, str] = {}
     if scripted and on_cpu:
@@ -79,12 +98,12 @@ def server_options(
         python=python,
         model=model,
         log=log,
-        args=(*args, *server_args),
+        args=(*args, *options.server_args),
         cpu=on_cpu,
         mirror_sampler=mirror_sampler,
         env=env,
-        pythonpath=(sglang_dir.resolve().parent,) if sglang_dir else (),
-        startup_timeout=startup_timeout,
+        pythonpath=(options.sglang_dir.resolve().parent,) if options.sglang_dir else (),
+        startup_timeout=options.startup_timeout,
     )
 
 

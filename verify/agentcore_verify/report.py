@@ -187,9 +187,7 @@ def _table(report: Report, width: int) -> Table:
 
 
 def _outcome(report: Report, result: Result) -> str:
-    name = result.outcome.value
-    if report.by_rules:
-        name = VERDICTS.get(result.outcome, name)
+    name = VERDICTS[result.outcome] if report.by_rules else result.outcome.value
     return name.upper() if report.is_failure(result) else name
 
 

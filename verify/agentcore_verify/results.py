@@ -83,14 +83,15 @@ class RuleResult(Result):
 
     @property
     def verdict(self) -> str:
-        return VERDICTS.get(self.outcome, self.outcome.value)
+        return VERDICTS[self.outcome]
 
 
-VERDICTS = {
+VERDICTS = {outcome: outcome.value for outcome in Outcome} | {
     Outcome.PASSED: "pass",
     Outcome.FAILED: "fail",
     Outcome.SKIPPED: "unsupported",
 }
+"""What an outcome is called where it is about a rule."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ class Report:
 
     target: str
     model: str
-    server_args: tuple[str, ...]
-    results: tuple[Result, ...]
-    seconds: float
+    server_args: tuple[str, ...] = ()
+    results: tuple[Result, ...] = ()
+    seconds: float = 0.0
     server: Identity = Identity()
     startup: float | None = None
     strict: bool = False

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -24,11 +25,11 @@ from . import checks, contract, router
 from .audit.tokens import Tokens
 from .decoding import by_tokenizer
 from .identity import find_profile, identify
-from .launching import Device, server_options
-from .profiles import named
+from .launching import Launching, server_options
+from .profiles import AGENTCORE, named
 from .progress import Progress
-from .results import Identity, Outcome, Report, Result, RuleResult, Skipped, Versions
-from .server import Server, ServerOptions, option_value
+from .results import Identity, Outcome, Report, Result, Skipped, Versions
+from .server import Server, option_value
 from .subject import NO_IDS, Subject
 
 KEY_OPTIONS = ("--api-key", "--admin-api-key")
@@ -37,21 +38,14 @@ DEATH_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a verify run.
+class Options(Launching):
+    """Options of a verify run; those for launching have no effect with `base_url`.
 
     Attributes:
-        model: path or name, or `scripted`; with `base_url`, the name in the requests.
+        model: as for launching; with `base_url`, the name in the requests.
         checks: names of the checks to run.
-        base_url: a server that is running already; then only `model`, `checks`,
-            `api_key` and `strict` are used.
+        base_url: a server that is running already.
         api_key: the key that the running server expects.
-        python: interpreter to launch SGLang in; None: the one that runs this.
-        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
-        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
-        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model.
-        server_args: for `sglang.launch_server`; they override the default ones.
-        startup_timeout: seconds until the server must generate.
         log: file for the server's output; None: a temporary file, which is kept if the
             run fails.
         strict: whether a check that was not exercised counts as failed.
@@ -62,17 +56,9 @@ class Options:
         tokenizer: the model's tokenizer, for a running server without /detokenize.
     """
 
-    model: str | None = None
     checks: tuple[str, ...] = checks.NAMES
     base_url: str | None = None
     api_key: str | None = None
-    python: Path | None = None
-    sglang_dir: Path | None = None
-    device: Device = "auto"
-    tool_call_parser: str | None = None
-    reasoning_parser: str | None = None
-    server_args: tuple[str, ...] = ()
-    startup_timeout: float = 600.0
     log: Path | None = None
     strict: bool = False
     profile: str | None = None
@@ -94,120 +80,134 @@ def run(options: Options, progress: Progress) -> Report:
     running = _Run(options, progress)
     try:
         if options.base_url is not None:
-            return running.verify_running(options.base_url)
-        return running.verify_launched()
+            running.verify_running(options.base_url)
+        else:
+            running.verify_launched()
+    except ServerError as error:
+        running.tell(error=error.message, hint=error.hint)
     except Interrupted:
         raise
     except KeyboardInterrupt:
         raise Interrupted(f"{running.doing}.") from None
+    return running.report()
 
 
 class _Run:
-    """One run: its results and notes so far."""
+    """One run, and its report so far."""
 
     def __init__(self, options: Options, progress: Progress) -> None:
         self.options = options
         self.progress = progress
         self.began = time.monotonic()
-        self.time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        self.results: list[Result] = []
-        self.notes: list[str] = []
-        self.patches: tuple[str, ...] | None = None
-        self.sglang: str | None = None
-        self.served = Identity()
-        self.patched_by: str | None = None
-        self.device: str | None = None
         self.doing = "before SGLang was started"
-        self.by_rules = False
         self.subject: Subject | None = None
         self.levels = options.levels or contract.LEVELS
-        self.numbers = {
-            rule.number for rule in contract.RULES if rule.level in self.levels
-        }
+        self.told = Report(
+            target="",
+            model=options.model or "",
+            strict=options.strict,
+            time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            required=options.levels,
+            expect_logprobs=options.expect_logprobs,
+        )
         if options.levels:
             self._judge()
 
-    def verify_running(self, base_url: str) -> Report:
-        url = base_url.rstrip("/").removesuffix("/v1")
-        target = f"Server at {url}"
-        self.doing = "while the server was being identified"
-        try:
-            served = _served_model(url, self.options.api_key)
-            model = self.options.model or served
-            subject = Subject(
-                url,
-                model=model,
-                api_key=self.options.api_key,
-                expect_logprobs=self.options.expect_logprobs,
-            )
-            if self.options.tokenizer:
-                subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
-            found = self.served = identify(subject)
-            subject.is_sglang = found.engine == "SGLang"
-            target = f"{found} at {url}"
-            if found.engine == "SGLang":
-                self.sglang = found.version
-            self.device = _text(subject.info.get("device"))
-            self._note_patches_of(subject)
-            is_router = subject.is_routed = router.is_router(subject)
-            asked = self.options.profile
-            subject.profile = (
-                named(asked) if asked else find_profile(subject, found.engine)
-            )
-            if subject.is_patched:
-                if problem := self._first_look(subject, is_router=is_router):
-                    return self._unpatched(target, problem, model)
-                skipped = self._look_for_router(subject) if is_router else {}
-                self._run_checks(subject, None, skipped)
-            else:
-                self._note_other_engine(subject)
-                self._judge()
-                self._run_checks(subject, None, {})
-        except ServerError as error:
-            return self._report(target, error=error)
-        return self._report(target, model=model)
+    def tell(self, **more: Any) -> None:
+        """Put these attributes into the report."""
+        self.told = replace(self.told, **more)
 
-    def _unpatched(self, target: str, problem: str, model: str = "") -> Report:
-        """Return the report about an SGLang of which nothing was checked."""
-        self.results = [
-            Result(name, Outcome.FAILED, problem) for name in self.options.checks
-        ]
-        return replace(self._report(target, model=model), unpatched=problem)
+    def _note(self, *lines: str) -> None:
+        self.tell(notes=(*self.told.notes, *lines))
+
+    def report(self) -> Report:
+        """Return the report, with the time that the run took and the verdicts on rules."""
+        self.tell(seconds=time.monotonic() - self.began)
+        if self.subject:
+            rules = self.subject.ledger.results(self.levels)
+            levels = tuple(contract.level_of(level, rules) for level in self.levels)
+            profile = self.subject.profile.name
+            self.tell(profile=profile, rules=rules, levels=levels)
+        return self.told
+
+    def verify_running(self, base_url: str) -> None:
+        url = base_url.rstrip("/").removesuffix("/v1")
+        self.tell(target=f"Server at {url}")
+        self.doing = "while the server was being identified"
+        served = _served_model(url, self.options.api_key)
+        model = self.options.model or served
+        self.tell(model=model)
+        subject = Subject(
+            url,
+            model=model,
+            api_key=self.options.api_key,
+            expect_logprobs=self.options.expect_logprobs,
+        )
+        if self.options.tokenizer:
+            subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
+        found = identify(subject)
+        subject.is_sglang = found.engine == "SGLang"
+        device = subject.info.get("device")
+        self.tell(
+            target=f"{found} at {url}",
+            server=found,
+            versions=Versions(sglang=found.version if subject.is_sglang else None),
+            device=None if device is None else str(device),
+        )
+        self._note_patches_of(subject)
+        subject.is_routed = router.is_router(subject)
+        asked = named(self.options.profile or AGENTCORE.name)
+        # Naming a profile does not make a server patched.
+        shown = find_profile(subject, found.engine) if asked is AGENTCORE else asked
+        subject.profile = asked if self.options.profile else shown
+        subject.is_patched = subject.is_sglang and shown is AGENTCORE
+        skipped: dict[str, Skipped] = {}
+        if not subject.is_patched:
+            self._note_other_engine(subject)
+            self._judge()
+        elif problem := self._first_look(subject):
+            self._refuse(problem)
+            return
+        elif subject.is_routed:
+            skipped = self._look_for_router(subject)
+        self._run_checks(subject, None, skipped)
+
+    def _refuse(self, problem: str) -> None:
+        """Report an SGLang of which nothing is checked."""
+        results = (Result(n, Outcome.FAILED, problem) for n in self.options.checks)
+        self.tell(results=tuple(results), unpatched=problem)
 
     def _note_patches_of(self, subject: Subject) -> None:
         """Record a running server's report about its patches, if there is one."""
         reported = subject.info.get("agentcore_patches")
         if not isinstance(reported, dict):
             return
-        patches = [str(name) for name in reported.get("patches") or ()]
-        self.patches = tuple(patches)
-        self.patched_by = _text(reported.get("version"))
-        self.notes.append(
-            f"The server has agentcore-patch {reported.get('version')}: {', '.join(patches)}."
-        )
+        version = reported.get("version")
+        patches = tuple(str(name) for name in reported.get("patches") or ())
+        patched_by = None if version is None else str(version)
+        versions = replace(self.told.versions, patched_by=patched_by)
+        self.tell(patches=patches, versions=versions)
+        self._note(f"The server has agentcore-patch {version}: {', '.join(patches)}.")
         if reported.get("release") is None:
-            self.notes.append(
-                f"agentcore-patch {reported.get('version')} does not support the release "
-                "that this server runs."
+            self._note(
+                f"agentcore-patch {version} does not support the release that this "
+                "server runs."
             )
 
-    def _first_look(self, subject: Subject, *, is_router: bool) -> str:
-        """Return why checking a running server would be useless, or an empty string."""
-        if self.patches is not None:
-            return "" if registry.CORE in self.patches else self._too_old(subject)
-        if subject.info and not is_router:
-            return self._too_old(subject)
-        self.notes.append(
-            "The server does not report its patches: a router hides /server_info. Run "
-            "`agentcore-patch status` on its machine."
-        )
+    def _first_look(self, subject: Subject) -> str:
+        """Return why checking a patched server would be useless, or an empty string."""
+        if self.told.patches is None and (subject.is_routed or not subject.info):
+            self._note(
+                "The server does not report its patches: a router hides /server_info. "
+                "Run `agentcore-patch status` on its machine."
+            )
+        elif registry.CORE not in (self.told.patches or ()):
+            return (
+                f"The server at {subject.base_url} was patched by an older "
+                "agentcore-patch. Run `agentcore-patch apply` on its machine, and "
+                "restart it."
+            )
         return ""
-
-    def _too_old(self, subject: Subject) -> str:
-        return (
-            f"The server at {subject.base_url} was patched by an older agentcore-patch. "
-            "Run `agentcore-patch apply` on its machine, and restart it."
-        )
 
     def _look_for_router(self, subject: Subject) -> dict[str, Skipped]:
         """Note what a router drops; return why checks are impossible, by their names.
@@ -215,12 +215,14 @@ class _Run:
         The rules are judged all the same: a router that drops the fields fails them.
         """
         if not subject.can_decode:
-            self.notes.append(router.NOT_DECODED)
-        self.notes += [
-            f"The router drops the request field {field.name}: {field.meaning}."
-            for field in router.dropped_fields(subject)
-        ]
-        if self.by_rules:
+            self._note(router.NOT_DECODED)
+        self._note(
+            *(
+                f"The router drops the request field {field.name}: {field.meaning}."
+                for field in router.dropped_fields(subject)
+            ),
+        )
+        if self.told.by_rules:
             return {}
         return {
             name: Skipped(router.NOT_CHECKED, advice=router.ADVICE)
@@ -228,7 +230,7 @@ class _Run:
             if name not in router.THROUGH_ROUTER
         }
 
-    def verify_launched(self) -> Report:
+    def verify_launched(self) -> None:
         options = self.options
         if "--skip-tokenizer-init" in options.server_args:
             raise UsageError(
@@ -243,41 +245,57 @@ class _Run:
             raise UsageError(f"{NO_RUST_SERVER} Unset it to verify.")
         self._note_state(status)
         install = status.install
-        self.sglang, self.patched_by = install.version, status.applied_by
-        self.served = Identity("SGLang", install.version)
-        self.patches = status.patches
         target = f"SGLang {install.version} in {install.package}"
-        if not self.patches:
+        self.tell(
+            target=target,
+            server=Identity("SGLang", install.version),
+            versions=Versions(sglang=install.version, patched_by=status.applied_by),
+            patches=status.patches,
+        )
+        if not status.patches:
             install.require_release()
-            problem = (
-                f"{target} is not patched, so no server was started. Run "
-                "`agentcore-patch apply` first."
+            self._refuse(
+                self._advice(
+                    f"{target} is not patched, so no server was started. Run "
+                    "`agentcore-patch apply` first."
+                )
             )
-            return self._unpatched(target, self._advice(problem))
+            return
         without = [
-            checks.get(name).without_extra(self.patches) for name in options.checks
+            checks.get(name).without_extra(status.patches) for name in options.checks
         ]
         if all(without):
-            self.results = [result for result in without if result]
-            return self._report(target)
+            self.tell(results=tuple(result for result in without if result))
+            return
         with _log_file(options.log) as log:
-            return self._launch_and_check(target, install.package, log)
+            self._launch_and_check(install.package, log)
+            if options.log:
+                return
+            if not (self.report().exit_code and log.stat().st_size):
+                log.unlink(missing_ok=True)
+                self.tell(log=None)
 
-    def _launch_and_check(self, target: str, package: Path, log: Path) -> Report:
+    def _launch_and_check(self, package: Path, log: Path) -> None:
         server: Server | None = None
-        startup: float | None = None
-        error: ServerError | None = None
         try:
-            launching = self._server_options(log, package)
-            self.device = option_value(launching.args, "--device") or (
-                "cpu" if launching.cpu else "cuda"
+            launching = server_options(
+                self.options,
+                log=log,
+                notify=self.progress.message,
+                package=package,
+                mirror_sampler=True,
             )
+            device = option_value(launching.args, "--device")
+            self.tell(device=device or ("cpu" if launching.cpu else "cuda"))
             server = Server(launching)
+            args = _without_keys(launching.args)
+            self.tell(server_args=args, log=server.log)
             self.doing = "while SGLang was starting"
             self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
             server.start(self.progress.loading)
             startup = time.monotonic() - began
+            self.tell(startup=startup)
             self.progress.message(
                 f"SGLang is ready at {server.base_url} after {startup:.0f} s"
             )
@@ -288,9 +306,9 @@ class _Run:
                 launched=True,
                 expect_logprobs=self.options.expect_logprobs,
             )
-            self._run_checks(subject, server, skipped={})
-        except ServerError as failure:
-            error = failure
+            self._run_checks(subject, server, {})
+        except ServerError as error:
+            self.tell(error=error.message, hint=error.hint)
         except KeyboardInterrupt:
             ended = " The server was stopped." if server else ""
             kept = f" Its log is {log}." if log.exists() and log.stat().st_size else ""
@@ -298,50 +316,28 @@ class _Run:
         finally:
             if server is not None:
                 server.stop()
-        report = self._report(target, server, startup=startup, error=error)
-        if self.options.log is None and (report.passed or not log.stat().st_size):
-            log.unlink(missing_ok=True)
-            return replace(report, log=None)
-        return report
-
-    def _server_options(self, log: Path, package: Path) -> ServerOptions:
-        options = self.options
-        return server_options(
-            str(options.model),
-            log=log,
-            python=options.python,
-            sglang_dir=options.sglang_dir,
-            package=package,
-            device=options.device,
-            tool_call_parser=options.tool_call_parser,
-            reasoning_parser=options.reasoning_parser,
-            server_args=options.server_args,
-            startup_timeout=options.startup_timeout,
-            mirror_sampler=True,
-            notify=self.progress.message,
-        )
 
     def _judge(self) -> None:
         """Let the rules decide, and run only the checks that are about one."""
-        self.by_rules = True
+        numbers = {rule.number for rule in contract.RULES if rule.level in self.levels}
         names = self.options.checks
-        judging = (name for name in names if {*checks.get(name).rules} & self.numbers)
-        self.options = replace(self.options, checks=tuple(judging))
+        judging = tuple(name for name in names if {*checks.get(name).rules} & numbers)
+        self.options = replace(self.options, checks=judging)
+        self.tell(by_rules=True)
 
     def _note_other_engine(self, subject: Subject) -> None:
+        subject.needs_logprobs = "logprobs" in self.levels
         subject.sends_bad_ids = "token-in" in self.options.levels
         if subject.info.get("frontend") == "rust":
-            self.notes.append(
-                "This is SGLang's Rust server, which runs no patched code."
-            )
+            self._note("This is SGLang's Rust server, which runs no patched code.")
         if not subject.profile.tokens:
-            self.notes.append(NO_IDS)
+            self._note(NO_IDS)
 
     def _run_checks(
         self,
         subject: Subject,
-        server: Server | None,
-        skipped: Mapping[str, Skipped],
+        server: Server | None = None,
+        skipped: Mapping[str, Skipped] = {},
     ) -> None:
         """Run the checks; if the server dies, skip the rest and raise ServerError.
 
@@ -358,22 +354,20 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            result = check.without_extra(self.patches) or check.run(
+            result = check.without_extra(self.told.patches) or check.run(
                 subject, skipped.get(name)
             )
-            self.results.append(result)
+            self.tell(results=(*self.told.results, result))
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:
                 try:
                     _wait_for_death(server)
                 except ServerError as error:
-                    self.results += [
-                        Result(left, Outcome.SKIPPED, "The server had already died.")
-                        for left in names[number:]
-                    ]
-                    raise ServerError(
-                        f"During {result.name}: {error.message}", error.hint
-                    ) from error
+                    died = "The server had already died."
+                    left = [Result(n, Outcome.SKIPPED, died) for n in names[number:]]
+                    self.tell(results=(*self.told.results, *left))
+                    where = f"During {result.name}: {error.message}"
+                    raise ServerError(where, error.hint) from error
 
     def _advice(self, text: str) -> str:
         """Add the options of the verified SGLang to the commands in an advice."""
@@ -386,59 +380,14 @@ class _Run:
 
     def _note_state(self, status: StatusResult) -> None:
         """Note that the patches are incomplete or outdated."""
-        if status.state is PatchState.CHANGED:
-            self.notes.append(
-                self._advice(
-                    "Some files were changed after they were patched: "
-                    "`agentcore-patch status` lists them."
-                )
-            )
-        if status.state is PatchState.OUTDATED:
-            self.notes.append(
-                self._advice(
-                    "The patches are from another version of agentcore-patch: "
-                    "`agentcore-patch apply` replaces them."
-                )
-            )
-
-    def _report(
-        self,
-        target: str,
-        server: Server | None = None,
-        *,
-        model: str | None = None,
-        startup: float | None = None,
-        error: ServerError | None = None,
-    ) -> Report:
-        rules: tuple[RuleResult, ...] = ()
-        if self.subject:
-            rules = self.subject.ledger.results(self.levels)
-        return Report(
-            target=target,
-            model=model or self.options.model or "",
-            server_args=_without_keys(server.options.args) if server else (),
-            results=tuple(self.results),
-            seconds=time.monotonic() - self.began,
-            server=self.served,
-            startup=startup,
-            strict=self.options.strict,
-            log=server.log if server else None,
-            error=None if error is None else error.message,
-            hint=error.hint if error else "",
-            notes=tuple(self.notes),
-            versions=Versions(sglang=self.sglang, patched_by=self.patched_by),
-            patches=self.patches,
-            time=self.time,
-            device=self.device,
-            profile=self.subject.profile.name if self.subject else None,
-            rules=rules,
-            levels=tuple(contract.level_of(level, rules) for level in self.levels)
-            if rules
-            else (),
-            required=self.options.levels,
-            by_rules=self.by_rules,
-            expect_logprobs=self.options.expect_logprobs,
-        )
+        notes = {
+            PatchState.CHANGED: "Some files were changed after they were patched: "
+            "`agentcore-patch status` lists them.",
+            PatchState.OUTDATED: "The patches are from another version of "
+            "agentcore-patch: `agentcore-patch apply` replaces them.",
+        }
+        if status.state in notes:
+            self._note(self._advice(notes[status.state]))
 
 
 @contextmanager
@@ -457,10 +406,6 @@ def _log_file(requested: Path | None) -> Iterator[Path]:
         raise
 
 
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments with API keys replaced by `***`."""
     shown: list[str] = []
@@ -476,15 +421,19 @@ def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
 
 def _served_model(url: str, api_key: str | None) -> str:
     """Return the name of the served model; also check that the server answers."""
+    subject = Subject(url, api_key=api_key)
     try:
-        response = Subject(url, api_key=api_key).get("/v1/models")
-    except requests.RequestException as error:
-        raise ServerError(f"No server answers at {url}.") from error
+        response = subject.get("/v1/models")
+    except OSError as error:
+        hint = ""
+        if isinstance(error, requests.exceptions.SSLError):
+            hint = "Its certificate is not accepted: SSL_CERT_FILE names the CA's file."
+        elif not isinstance(error, requests.RequestException):
+            hint = str(error)  # There is no such file of certificates.
+        raise ServerError(f"No server answers at {url}.", hint) from error
     if response.status_code in (401, 403):
         raise UsageError(f"The server at {url} needs an API key: give --api-key.")
-    with suppress(ValueError, LookupError, TypeError):
-        return str(response.json()["data"][0]["id"])
-    return "default"
+    return subject.served_model()
 
 
 def _wait_for_death(server: Server) -> None:

@@ -26,7 +26,7 @@ from agentcore_patches.shell.options import (
 from agentcore_patches.shell.terminal import print_text
 from agentcore_patches.shell.text_output import NO_RUST_SERVER, TextOutput
 
-from .launching import SCRIPTED, server_options
+from .launching import SCRIPTED, Launching, server_options
 from .options import (
     DEVICE,
     PYTHON,
@@ -117,19 +117,21 @@ def serve(
     ready = False
     with signals_as_exceptions(), _log_file() as log:
         launching = server_options(
-            model,
+            Launching(
+                model,
+                python,
+                sglang_dir,
+                # Most answers of the scripted model are plain text.
+                reasoning_parser="" if model == SCRIPTED else None,
+                server_args=(
+                    *("--host", host, "--port", str(port or free_port(host))),
+                    *server_args,
+                ),
+                **options,
+            ),
             log=log,
             notify=lambda line: _note(line) if shows else None,
-            python=python,
-            sglang_dir=sglang_dir,
             package=status.install.package,
-            # Most answers of the scripted model are plain text.
-            reasoning_parser="" if model == SCRIPTED else None,
-            server_args=(
-                *("--host", host, "--port", str(port or free_port(host))),
-                *server_args,
-            ),
-            **options,
         )
         server = Server(launching)
         try:

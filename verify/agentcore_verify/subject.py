@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,11 @@ FEWER_TOKENS = 128
 NO_IDS = "No answer has token IDs, whichever way they are asked for."
 
 NO_STREAMS = "The server's streams have no token IDs."
+
+LOGPROBS: dict[str, Any] = {"logprobs": True, "top_logprobs": 2}
+
+REPEATS = 3
+"""Further requests that tell a wrong answer from one that varies."""
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 2048}
 """An answer so long that an abort reaches the engine before its end."""
@@ -107,6 +112,9 @@ class Subject:
         self.ledger = Ledger()
         self.is_sglang = True
         """False for another engine, and for one that does not show what it is."""
+        self.is_patched = profile is AGENTCORE
+        """True if the server is SGLang with these patches: stock has no IDs unasked."""
+        self.needs_logprobs = True
         self.is_routed = False
         """True if a router hides endpoints that the server has."""
         self.noise = 0.0
@@ -132,10 +140,26 @@ class Subject:
         """Judge a rule by a part of a check, as `Ledger.rule` does."""
         return self.ledger.rule(number)
 
-    @property
-    def is_patched(self) -> bool:
-        """True if the server is SGLang with these patches: stock has no IDs unasked."""
-        return self.is_sglang and self.profile is AGENTCORE
+    @cached_property
+    def refused(self) -> frozenset[str]:
+        """The fields for logprobs that the server refuses, or no level needs."""
+        fields = dict(LOGPROBS) if self.needs_logprobs else {}
+        while fields and not self.is_patched and self._refuses(fields):
+            fields.popitem()
+        return frozenset(LOGPROBS.keys() - fields.keys())
+
+    def _refuses(self, fields: Json) -> bool:
+        messages = [{"role": "user", "content": "Say hello."}]
+        body = {"model": self.model, "messages": messages, "max_tokens": 4, **fields}
+        try:
+            client.chat(self.base_url, api_key=self.api_key, **body)
+        except ClientError as error:
+            return client.is_refusal(error)
+        return False
+
+    def require_logprobs(self, field: str = "logprobs") -> None:
+        if field in self.refused:
+            raise Skipped(f"The server refuses {field}.")
 
     @property
     def is_float32(self) -> bool:
@@ -157,7 +181,8 @@ class Subject:
     def require_parser(self, option: str) -> None:
         """Raise NotExercised or Skipped if the server lacks the parser of `option`."""
         name = option.removeprefix("--").replace("-", "_")
-        if name not in self.info or self.info[name]:
+        has_one = self.info.get(name) or name not in self.info
+        if has_one and f"{name}=''" not in str(self.info.get("vllm_config")):
             return
         message = f"The server runs without {option}."
         if self.launched:
@@ -212,9 +237,7 @@ class Subject:
         return answer if has_ids else None
 
     def served_model(self) -> str:
-        with suppress(LookupError, TypeError):
-            return str(self.json_at("/v1/models")["data"][0]["id"])
-        return self.model
+        return str(self.listed_model().get("id", self.model))
 
     def longest_prompt(self) -> int | None:
         """Return the number of tokens that the server's context has; None if unknown."""
@@ -284,6 +307,8 @@ class Subject:
         }
         if self.is_patched:
             body["separate_reasoning"] = False
+        if more.keys() & LOGPROBS.keys():
+            more = {name: more[name] for name in more if name not in self.refused}
         if tools:
             body["tools"] = list(TOOLS)
         if more.get("stream"):
@@ -314,20 +339,51 @@ class Subject:
 
     def reference(self, question: str, **more: Any) -> Exchange:
         """Return the answer with logprobs; ask twice first, or raise Inconclusive."""
-        more = {"logprobs": True, "top_logprobs": 2, **more}
+        more = {**LOGPROBS, **more}
         key = repr(sorted(self.body(question, **more).items()))
         if key not in self._references:
             first = self.ask(question, **more)
             again = self.ask(question, **more)
             self._note_noise(first, again)
-            if _comparable(first.answer) != _comparable(again.answer):
-                raise Inconclusive(
-                    f"{first.where}: two identical requests got different answers.",
-                    advice=NOT_DETERMINISTIC if self.is_sglang else VARIES,
-                    difference=self._difference(first, again),
-                )
+            self._assert_repeated(first, again)
             self._references[key] = first
         return self._references[key]
+
+    def _assert_repeated(self, first: Exchange, again: Exchange) -> None:
+        if _comparable(first.answer) != _comparable(again.answer):
+            raise Inconclusive(
+                f"{first.where}: two identical requests got different answers.",
+                advice=NOT_DETERMINISTIC if self.is_sglang else VARIES,
+                difference=self._difference(first, again),
+            )
+
+    def assert_still(self, known: Exchange) -> None:
+        """Raise Inconclusive if the same request gets another answer by now."""
+        for _ in range(REPEATS):
+            self._assert_repeated(known, self.send(known.body, known.where))
+
+    def assert_ids(
+        self,
+        message: str,
+        left: str,
+        one: Sequence[int],
+        right: str,
+        other: Sequence[int],
+        *,
+        known: Exchange | None = None,
+        advice: str = "",
+    ) -> None:
+        """Raise Failed with this message unless both sequences of IDs are equal.
+
+        `left` and `right` name them in the report. If `known` is an answer with the first,
+        raise Inconclusive if it is not what its request gets by now.
+        """
+        if [*one] == [*other]:
+            return
+        if known:
+            self.assert_still(known)
+        difference = self.id_difference(left, one, right, other)
+        raise Failed(message, advice=advice, difference=difference)
 
     def stream(self, question: str, **more: Any) -> Exchange:
         return self.ask(question, stream=True, **more)
@@ -406,10 +462,8 @@ class Subject:
 
         Up to 0.5.9 an unpatched server that was asked no prompt yet gives none to some.
         """
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        with requests.Session() as session:
-            session.trust_env = False
-            return session.get(f"{self.base_url}{path}", headers=headers, timeout=30)
+        url = f"{self.base_url}{path}"
+        return client.send("GET", url, api_key=self.api_key, timeout=30)
 
     def _difference(self, first: Exchange, again: Exchange) -> Difference | None:
         left, right = "first run", "second run"

@@ -160,6 +160,24 @@ class VaryingCompared(Varying):
     """Answers vary so much that differences between modes mean nothing."""
 
 
+@plant("a third answer that varies", "same-ids", "different", Outcome.INCONCLUSIVE)
+class ThirdVaries(ChatWhole):
+    """Varies from a stream on, so that the two answers before it are equal."""
+
+    count = 0
+
+    def chat(self, body: Json, response: Json) -> None:
+        if self.count:
+            response["choices"][0]["token_ids"][5] += 1
+
+    def stream(self, path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        self.count += 1
+        for number, event, _ in with_ids(events):
+            if number == 4:
+                event["choices"][0]["token_ids"][0] += 1
+            yield event
+
+
 @in_choice(
     "a token credited to other weights", "weight-versions", "did not sample it", rule=18
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from agentcore_verify import client
 from agentcore_verify.client import Json
 from agentcore_verify.probe import MIRROR_KEY
 from tests.live.defects.planting import (
     CHAT,
+    ChatStream,
     ChatWhole,
     in_choice,
     in_chunk,
@@ -93,6 +95,39 @@ def _(path: str, body: Json) -> Json:
         changed[9] ^= 1
         body = {**body, field: changed}
     return body
+
+
+@plant("a prefix tokenized again", "prefix", "does not start with the tokens")
+class TokenizedAgain(ChatStream):
+    """Reports the prefix as required; only sampled turns have other tokens than that."""
+
+    n_required = 0
+
+    def request(self, path: str, body: Json) -> Json:
+        required = body.get("required_prefix_token_ids")
+        if path != CHAT or not required:
+            return body
+        self.n_required = len(required)
+        [text] = self._post("/detokenize", tokens=[required])["text"]
+        again = self._post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
+        return {**body, "required_prefix_token_ids": again}
+
+    def _post(self, path: str, **body: Any) -> Any:
+        body = {"model": "default", "skip_special_tokens": False, **body}
+        return client.post(f"{self.proxy.url}{path}", body).json()
+
+    def whole(self, path: str, body: Json, response: Any) -> None:
+        self._report(path, body, response)
+
+    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
+        for event in events:
+            self._report(CHAT, body, event)
+            yield event
+
+    def _report(self, path: str, body: Json, event: Any) -> None:
+        if path == CHAT and (event.get("metadata") or {}).get("prefix"):
+            n_tokens = self.n_required
+            event["metadata"]["prefix"] |= {"required": n_tokens, "kept": n_tokens}
 
 
 @in_response("a turn closed twice", "prefix", "closed twice")

@@ -78,7 +78,7 @@ class Check:
         """Run the check, unless it is skipped; the result includes its exceptions."""
         began = time.monotonic()
         message, ended = "", None
-        subject.ledger.begin(self.rules)
+        subject.ledger.begin(self.rules, self.name)
         try:
             if skipped:
                 raise skipped

@@ -73,12 +73,11 @@ def _assert_aligned(subject: Subject, where: str, output: Json) -> None:
         raise Failed(
             f"{where}: meta_info has no {MIRROR_KEY} for {len(ids)} output_ids."
         )
-    if mirrored != ids:
-        raise Failed(
-            f"{where}: meta_info has {len(mirrored)} values of the sampler for "
-            f"{len(ids)} output_ids, and they differ.",
-            difference=subject.id_difference("output_ids", ids, MIRROR_KEY, mirrored),
-        )
+    message = (
+        f"{where}: meta_info has {len(mirrored)} values of the sampler for {len(ids)} "
+        "output_ids, and they differ."
+    )
+    subject.assert_ids(message, "output_ids", ids, MIRROR_KEY, mirrored)
 
 
 def _assert_all(ids: list[int], where: str) -> None:

@@ -13,8 +13,13 @@ from contextlib import closing
 
 from agentcore_verify import client
 from agentcore_verify.client import Json
-from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
-from agentcore_verify.results import Failed, NotExercised
+from agentcore_verify.invariants import (
+    assert_first,
+    assert_prefix,
+    assert_same,
+    assert_whole,
+)
+from agentcore_verify.results import NotExercised
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
 RULES = (10,)
@@ -46,13 +51,9 @@ def _disconnect(subject: Subject) -> int:
             for choice in event["choices"]
         ]
     ids = [one for choice in seen for one in subject.profile.tokens_of(choice) or ()]
-    known = subject.reference("long").ids()
-    if tuple(ids) != known[: len(ids)]:
-        raise Failed(
-            "streaming 'long', disconnected: token_ids are not the first ones of the "
-            "whole answer.",
-            difference=subject.id_difference("whole answer", known, "seen", ids),
-        )
+    whole = subject.reference("long")
+    known = whole.ids()
+    assert_first(subject, "streaming 'long', disconnected", ids, whole)
     return len(ids) if len(ids) < len(known) else 0
 
 

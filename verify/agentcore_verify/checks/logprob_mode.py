@@ -29,6 +29,7 @@ NEAR = 0.1
 
 def check(subject: Subject) -> str:
     asked = {"logprobs": True, "top_logprobs": TOP, "max_tokens": 96, **SAMPLING}
+    subject.require_logprobs("top_logprobs")
     with subject.unless_refused("top_logprobs"):
         reply = subject.ask("long", **asked, **subject.profile.neutral)
     ids = reply.ids()

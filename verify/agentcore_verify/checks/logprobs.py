@@ -15,7 +15,7 @@ from agentcore_verify.client import Json
 from agentcore_verify.differences import logprob_distance
 from agentcore_verify.invariants import assert_whole, both_modes
 from agentcore_verify.profiles import TOKEN_ID, as_id
-from agentcore_verify.results import Difference, Failed, Row, Skipped
+from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Exchange, Subject
 
 RULES = (11, 14)
@@ -35,6 +35,7 @@ TIMES_NOISE = 10
 
 
 def check(subject: Subject) -> str:
+    subject.require_logprobs()
     farthest = n_logprobs = 0.0
     for question, options in REQUESTS if subject.is_patched else REQUESTS[:2]:
         whole, streamed = both_modes(subject, question, **options)
@@ -44,8 +45,10 @@ def check(subject: Subject) -> str:
         one, other = (_logprobs(subject, reply) for reply in (whole, streamed))
         n_logprobs += len(one)
         for position, (left, right) in enumerate(zip(one, other, strict=True)):
-            n_left, n_right = len(left["top_logprobs"]), len(right["top_logprobs"])
-            if n_left != n_right or not n_left:
+            n_left, n_right = (
+                len(entry.get("top_logprobs") or ()) for entry in (left, right)
+            )
+            if n_left != n_right or not (n_left or "top_logprobs" in subject.refused):
                 raise Failed(
                     f"{streamed.where}: {n_right} top_logprobs at position {position}, "
                     f"but {n_left} in {whole.where}."
@@ -53,11 +56,15 @@ def check(subject: Subject) -> str:
         distance = logprob_distance(one, other)
         farthest = max(farthest, distance)
         if distance > (allowed := tolerance(subject)):
+            apart = [
+                logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)
+            ]
+            worst = apart.index(max(apart))
             raise Failed(
                 f"{streamed.where}: logprobs differ from those of {whole.where} by up to "
                 f"{distance:.2g} (allowed: {allowed:.2g}; identical requests differ by "
-                f"{subject.noise:.2g}).",
-                difference=Difference(whole.where, streamed.where, _rows(one, other)),
+                f"{subject.noise:.2g}): at position {worst}, {other[worst]['logprob']:.4f} "
+                f"instead of {one[worst]['logprob']:.4f}."
             )
     if subject.profile.streams:
         # Without top_logprobs SGLang takes another path.
@@ -101,23 +108,3 @@ def _assert_finite(reply: Exchange) -> None:
             raise Failed(
                 f"{reply.where}: the logprob at position {position} is {value}."
             )
-
-
-def _rows(one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Row, ...]:
-    """Return the logprobs around the largest difference."""
-    apart = [logprob_distance([a], [b]) for a, b in zip(one, other, strict=True)]
-    worst = apart.index(max(apart))
-    return tuple(
-        Row(
-            position,
-            _shown(left),
-            _shown(right),
-            same=apart[position] < FLOAT32_TOLERANCE,
-        )
-        for position, (left, right) in enumerate(zip(one, other, strict=True))
-        if abs(position - worst) <= 3
-    )
-
-
-def _shown(entry: Json) -> str:
-    return f"{entry['logprob']:.4f} {entry['token']!r}"

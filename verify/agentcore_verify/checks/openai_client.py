@@ -51,11 +51,8 @@ def _assert_read(
         *(f"token_ids of choice {i}" for i in range(len(read))),
     ]
     for name, sent, got in zip(names, expected, read, strict=False):
-        if got != sent:
-            raise Failed(
-                f"{where}: {name} differ from what the server sent.",
-                difference=subject.id_difference("sent", sent, "read", got or []),
-            )
+        message = f"{where}: {name} differ from what the server sent."
+        subject.assert_ids(message, "sent", sent, "read", got or [])
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:

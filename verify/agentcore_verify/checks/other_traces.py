@@ -115,8 +115,5 @@ def _assert_trace(
         ("token_ids", chat.ids(), traced),
     ):
         got = [value for part in parts for value in part.get(name) or ()]
-        if tuple(got) != expected:
-            raise Failed(
-                f"{where}: {name} differ from those of the chat endpoint.",
-                difference=subject.id_difference("chat", expected, where, got),
-            )
+        message = f"{where}: {name} differ from those of the chat endpoint."
+        subject.assert_ids(message, "chat", expected, where, got)

@@ -2,18 +2,20 @@
 
 The tokens of the earlier turns come from `required_prefix_token_ids`, from the assistant's
 messages, or from the server's memory; the chat template's next text follows them, and no
-turn is closed twice. Two conversations that the server remembers never mix. If not, a
-trainer learns from tokens that the model did not sample, or was not given.
+turn is closed twice. A turn proves this only if its text, tokenized again, has other tokens;
+therefore some turns are sampled, at temperatures up to 2. Two conversations that the server
+remembers never mix. If not, a trainer learns from tokens that the model did not sample.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from agentcore_verify.audit.turns import Call
 from agentcore_verify.client import Completion, Json
-from agentcore_verify.results import Failed
+from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Exchange, Subject
 
@@ -21,6 +23,21 @@ RULES = (17,)
 
 QUESTIONS = ("tool", "plain", "reasoning", "emoji")
 MAX_TOKENS = 60
+
+TEMPERATURES = (1.0, 1.5, 2.0)
+"""Of sampled turns; a hot one rarely has the tokens that a tokenizer would choose."""
+
+TURNS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("plain", {}),
+    ("emoji", {}),
+    ("tool", {"tools": True}),
+    *(("long", {"temperature": each, "top_p": 1.0}) for each in TEMPERATURES),
+)
+"""First turns, whose tokens a second one must keep."""
+
+UNTOLD = (
+    "Each turn's text, tokenized again, has its tokens, so nothing shows who kept them."
+)
 
 BAD: tuple[tuple[list[object], str, Json], ...] = (
     ([-1], "an ID below 0", {}),
@@ -33,38 +50,74 @@ BAD: tuple[tuple[list[object], str, Json], ...] = (
 def check(subject: Subject) -> str:
     if not subject.is_patched:
         return _assert_history(subject)
+    n_telling = 0
     for by_message in (False, True):
         for stream in (False, True):
-            _assert_turns(subject, by_message, stream)
+            n_telling += _assert_turns(subject, by_message, stream)
     _assert_refused(subject)
     remembers = _assert_memory(subject)
+    if not n_telling:
+        raise NotExercised(UNTOLD)
     return f"4 conversations of {len(QUESTIONS)} turns; the server remembers " + (
         "what it answered" if remembers else "nothing"
     )
 
 
 def _assert_history(subject: Subject) -> str:
-    """Check the prompt of a turn whose history is only text."""
-    first = subject.reference("plain")
-    asked: list[Json] = first.body["messages"]
-    messages = [*asked, message_of(first.completions[0]), *_next({}, 0)]
-    second = subject.ask("plain", messages=messages)
-    past, prompt = [*first.prompt_ids, *first.ids()], second.prompt_ids
-    if list(prompt[: len(past)]) != past:
-        raise Failed(
+    """Check the prompts of second turns whose history is messages."""
+    n_telling = 0
+    for question, options in TURNS:
+        more = {"max_tokens": MAX_TOKENS, **options, **subject.profile.neutral}
+        try:
+            with subject.unless_refused("tools"):
+                first = subject.ask(question, **more)
+        except Skipped:
+            if "tools" not in options:
+                raise
+            continue
+        message = message_of(first.completions[0])
+        messages = [*first.body["messages"], message, *_next(message, 0)]
+        second = subject.ask(question, **{**more, "messages": messages})
+        past, prompt = [*first.prompt_ids, *first.ids()], second.prompt_ids
+        subject.assert_ids(
             "The prompt of a second turn does not start with the tokens of the first: "
             "the chat template renders the text of the first again.",
+            *("first turn", past, "prompt", prompt[: len(past)]),
             advice="Send each turn as token IDs, if the server takes them.",
-            difference=subject.id_difference("first turn", past, "prompt", prompt),
         )
-    return f"a second turn starts with the {len(past)} tokens of the first"
+        n_telling += _tells(subject, first)
+    if not n_telling:
+        raise NotExercised(UNTOLD)
+    return f"second turns start with the first, {n_telling} of them not by chance"
 
 
-def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:
+def _tells(subject: Subject, reply: Exchange) -> bool:
+    """True if a server that tokenizes the answer's text again gets other tokens.
+
+    The text is sent as a question: its tokens are in that prompt, apart from the ends.
+    """
+    [completion] = reply.completions
+    text, ids = completion.content, reply.ids()
+    if completion.tool_calls or completion.reasoning_content:
+        if not subject.can_decode:
+            return False
+        text = subject.decode(ids, special=True)
+    asked = [{"role": "user", "content": text}]
+    prompt = subject.ask("plain", messages=asked, max_tokens=1).prompt_ids
+    inner = ids[1:-2]
+    starts = range(len(prompt) - len(inner) + 1)
+    return all(prompt[start : start + len(inner)] != inner for start in starts)
+
+
+def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> int:
+    """Check a conversation, sampled if streamed; count the turns that could tell."""
     messages = line(QUESTIONS[0]).messages
     asked: Json = {}
     required: Sequence[int] = ()
+    n_telling = 0
     for number, question in enumerate(QUESTIONS):
+        if stream:
+            asked["temperature"] = TEMPERATURES[number % len(TEMPERATURES)]
         reply = _ask(subject, question, messages, stream=stream, **asked)
         if number > 0:
             source = "message" if by_message else "request"
@@ -76,8 +129,11 @@ def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> None:
             message["prompt_token_ids"] = list(reply.prompt_ids)
             message["token_ids"] = list(reply.ids())
         else:
-            asked = {"required_prefix_token_ids": required}
+            asked["required_prefix_token_ids"] = required
         messages = [*messages, message, *_next(message, number)]
+        # Nothing follows the last answer.
+        n_telling += number < len(QUESTIONS) - 1 and _tells(subject, reply)
+    return n_telling
 
 
 def _ask(
@@ -105,13 +161,10 @@ def _assert_continued(
             f"{prefix}."
         )
     prompt = reply.prompt_ids
-    if list(prompt[:kept]) != list(required[:kept]):
-        raise Failed(
-            f"{where}: the prompt does not start with the tokens of the earlier turns.",
-            difference=subject.id_difference(
-                "required", tuple(required[:kept]), "prompt_token_ids", prompt[:kept]
-            ),
-        )
+    subject.assert_ids(
+        f"{where}: the prompt does not start with the tokens of the earlier turns.",
+        *("required", required[:kept], "prompt_token_ids", prompt[:kept]),
+    )
     if len(prompt) <= kept:
         raise Failed(f"{where}: nothing follows the prefix.")
     if kept == len(required) and prompt[kept] == required[-1]:

@@ -24,6 +24,7 @@ ROUNDING = 1.0
 
 
 def check(subject: Subject) -> str:
+    subject.require_logprobs()
     subject.reference("plain")  # Measures the noise.
     n_tokens = worst = 0.0
     for question in QUESTIONS:
@@ -40,11 +41,8 @@ def _distances(subject: Subject, reply: Exchange) -> list[float]:
     ids, past = reply.ids(), [*reply.prompt_ids, *reply.ids()]
     given = [entry["logprob"] for entry in reply.completions[0].logprobs or ()]
     scored = score(subject, past)
-    if list(scored.prompt) != past:
-        raise Failed(
-            f"{reply.where}, scored again: other IDs were prefilled than were sent.",
-            difference=subject.id_difference("sent", past, "prefilled", scored.prompt),
-        )
+    message = f"{reply.where}, scored again: other IDs were prefilled than were sent."
+    subject.assert_ids(message, "sent", past, "prefilled", scored.prompt)
     again = [
         row[one] for row, one in zip(scored.logprobs[-len(ids) :], ids, strict=True)
     ]

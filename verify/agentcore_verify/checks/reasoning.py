@@ -24,8 +24,8 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def check(subject: Subject) -> str:
     requests, asking = REQUESTS[:1], {}
+    subject.require_parser("--reasoning-parser")
     if subject.is_patched:
-        subject.require_parser("--reasoning-parser")
         requests, asking = REQUESTS, {"separate_reasoning": True}
     letters = dict.fromkeys(subject.profile.modes, 0)
     for question, options in requests:

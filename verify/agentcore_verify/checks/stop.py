@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentcore_verify.invariants import both_modes
+from agentcore_verify.invariants import assert_first, both_modes
 from agentcore_verify.results import Failed, NotExercised
 from agentcore_verify.subject import Exchange, Subject
 
@@ -52,13 +52,9 @@ def _assert_cut(
     for reply in both_modes(subject, QUESTION, **options):
         what = f"{reply.where} with {options}"
         ids = reply.ids()
-        if ids != full.ids()[: len(ids)] or len(ids) == len(full.ids()):
-            raise Failed(
-                f"{what}: token_ids are not the first ones of the whole answer.",
-                difference=subject.id_difference(
-                    "whole answer", full.ids(), "cut answer", ids
-                ),
-            )
+        assert_first(subject, what, ids, full)
+        if len(ids) == len(full.ids()):
+            raise Failed(f"{what}: the answer is not cut.")
         if reply.completions[0].finish_reason != finish:
             raise Failed(
                 f"{what}: finish_reason is {reply.completions[0].finish_reason!r} "

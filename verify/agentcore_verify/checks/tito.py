@@ -46,21 +46,15 @@ def check(subject: Subject) -> str:
 
 def _check_prompt_of_ids(subject: Subject) -> str:
     """Check that a chat's prompt, given as IDs, is prefilled and answered the same."""
-    if not subject.profile.prompt:
-        asked, expected = PROMPT, tuple[int, ...]()
-    else:
-        chat = subject.reference("plain")
-        asked, expected = chat.prompt_ids, chat.ids()
+    chat = subject.reference("plain") if subject.profile.prompt else None
+    asked, expected = (chat.prompt_ids, chat.ids()) if chat else (PROMPT, ())
     scored = score(subject, asked, tokens=max(1, len(expected)))
-    for name, sent, got in (
-        ("IDs that were prefilled", asked, scored.prompt),
-        ("tokens of the answer", expected, scored.tokens[: len(expected)]),
+    for name, sent, got, known in (
+        ("IDs that were prefilled", asked, scored.prompt, None),
+        ("tokens of the answer", expected, scored.tokens[: len(expected)], chat),
     ):
-        if got != sent:
-            raise Failed(
-                f"{subject.profile.scores}: the {name} differ from those of the chat.",
-                difference=subject.id_difference("chat", sent, "by IDs", got),
-            )
+        message = f"{subject.profile.scores}: the {name} differ from those of the chat."
+        subject.assert_ids(message, "chat", sent, "by IDs", got, known=known)
     return f"a prompt of {len(asked)} IDs, prefilled unchanged"
 
 
@@ -75,14 +69,11 @@ def _assert_round_trip(
         input_ids=list(by_messages.prompt_ids),
     )
     assert_input_ids(subject, by_ids)
-    if by_ids.ids() != by_messages.ids():
-        raise Failed(
-            f"{by_ids.where} with input_ids: the answer differs from the one to the "
-            "messages.",
-            difference=subject.id_difference(
-                "by messages", by_messages.ids(), "by input_ids", by_ids.ids()
-            ),
-        )
+    subject.assert_ids(
+        f"{by_ids.where} with input_ids: the answer differs from the one to the messages.",
+        *("by messages", by_messages.ids(), "by input_ids", by_ids.ids()),
+        known=by_messages,
+    )
     assert_whole(subject, by_ids)
 
 

@@ -101,13 +101,8 @@ def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
     url = f"{subject.base_url}{RENDER}"
     with subject.asking(RENDER):
         rendered = client.post_json(url, body, api_key=subject.api_key)
-    if rendered["token_ids"] != prompt:
-        raise Failed(
-            f"{RENDER}: the token_ids differ from the prompt_token_ids of chat.",
-            difference=subject.id_difference(
-                "chat", prompt, RENDER, rendered["token_ids"]
-            ),
-        )
+    message = f"{RENDER}: the token_ids differ from the prompt_token_ids of chat."
+    subject.assert_ids(message, "chat", prompt, RENDER, rendered["token_ids"])
 
 
 def _native(subject: Subject, prompt: list[int]) -> Json:
@@ -125,13 +120,8 @@ def _assert_equal(
         raise Failed(f"{where}: prompt_token_ids are not the token_ids, or not once.")
     choices = [choice for event in events for choice in event["choices"]]
     ids = [token_id for choice in choices for token_id in choice["token_ids"]]
-    if ids != expected["output_ids"]:
-        raise Failed(
-            f"{where}: the token_ids differ from the output_ids of /generate.",
-            difference=subject.id_difference(
-                "/generate", expected["output_ids"], PATH, ids
-            ),
-        )
+    message = f"{where}: the token_ids differ from the output_ids of /generate."
+    subject.assert_ids(message, "/generate", expected["output_ids"], PATH, ids)
     for choice in choices:
         _assert_aligned(where, choice)
     entries = [entry for choice in choices for entry in choice["logprobs"]["content"]]

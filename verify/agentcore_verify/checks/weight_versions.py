@@ -69,9 +69,13 @@ def _assert_named(subject: Subject) -> None:
         raise Skipped("Answers do not name the weights.")
     if spans[-1].end is None:
         raise NotExercised("Answers name one version for all tokens, without spans.")
+    _assert_covered(reply, [(span.start, span.end) for span in spans])
+
+
+def _assert_covered(reply: Exchange, spans: list[tuple[Any, Any]]) -> None:
+    ends = [0, *(end for _, end in spans)]
     n_ids = len(reply.ids())
-    ends = [0, *(span.end for span in spans)]
-    if [span.start for span in spans] != ends[:-1] or ends[-1] != n_ids:
+    if [start for start, _ in spans] != ends[:-1] or ends[-1] != n_ids:
         raise Failed(f"{reply.where}: {spans} are not {n_ids} tokens without gaps.")
 
 
@@ -142,9 +146,7 @@ def _spans(reply: Exchange) -> list[Json]:
 
 def _assert_versions(reply: Exchange, wanted: tuple[int, ...]) -> None:
     ids, spans = reply.ids(), _spans(reply)
-    ends = [0, *(span["end"] for span in spans)]
-    if [span["start"] for span in spans] != ends[:-1] or ends[-1] != len(ids):
-        raise Failed(f"{reply.where}: {spans} are not {len(ids)} tokens without gaps.")
+    _assert_covered(reply, [(span["start"], span["end"]) for span in spans])
     for span in spans:
         sampled = ids[span["start"] : span["end"]]
         right = (

@@ -1,6 +1,6 @@
 """Show what patching changes: the same requests to an unpatched and a patched server.
 
-    python -m agentcore_verify.demo
+    python examples/demo.py
 
 Reverts the SGLang of this interpreter, starts it with the scripted model (on the CPU if
 there is no GPU), sends the requests, applies the patches, and does the same again.
@@ -87,10 +87,9 @@ def seen(console: Console, name: str) -> Seen:
     ):
         server = Server(
             launching.server_options(
-                launching.SCRIPTED,
+                launching.Launching(launching.SCRIPTED, reasoning_parser=""),
                 log=Path(folder) / "server.log",
                 notify=shown.update,
-                reasoning_parser="",
             )
         )
         try:

@@ -1,11 +1,29 @@
-"""The report as JUnit XML, which CI systems read."""
+"""The report for other programs: JSON, JUnit XML, Markdown, annotations of GitHub."""
 
 from __future__ import annotations
 
+import json
 from xml.etree import ElementTree
 
-from .report import TITLE, plain_lines, without_control_characters
+from agentcore_patches.errors import ServerError
+from agentcore_patches.shell.exit_codes import failure_of
+from agentcore_patches.shell.json_output import as_json
+
+from .report import TITLE, level_verdict, plain_lines, without_control_characters
 from .results import Outcome, Report, Result
+
+HIDDEN = ("hint", "unpatched", "failures", "results")
+"""Attributes of the report that the document has under another key, or not."""
+
+
+def render_json(report: Report) -> str:
+    """The document, indented. Later versions may add keys, but remove none."""
+    found = as_json(report)
+    found["checks"] = found["results"]
+    if report.error is not None:
+        found["error"] = as_json(failure_of(ServerError(report.error, report.hint)))
+    shown = {key: value for key, value in found.items() if key not in HIDDEN}
+    return json.dumps(shown, indent=2)
 
 
 def render_junit(report: Report) -> str:
@@ -79,3 +97,37 @@ def _xml(text: str) -> str:
     return without_control_characters(
         text, "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
     )
+
+
+def render_markdown(report: Report) -> str:
+    """A table of the verdicts on the levels; the rows of several servers make a matrix."""
+    heads = ["server", *(one.level for one in report.levels)]
+    row = [
+        str(report.server),
+        *(level_verdict(report, one) for one in report.levels),
+    ]
+    lines = (heads, ["---"] * len(heads), row)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def render_annotations(report: Report) -> str:
+    """A line for each result that makes the run fail; empty if none does."""
+    if report.unpatched:
+        return _annotation(TITLE, report.unpatched)
+    failed = [
+        _annotation(f"{TITLE}: {result.name}", "\n".join(plain_lines(result)))
+        for result in report.failures
+    ]
+    if report.error is not None:
+        failed.insert(0, _annotation(f"{TITLE}: server", report.error))
+    return "\n".join(failed)
+
+
+def _annotation(title: str, message: str) -> str:
+    escaped = _escaped(title).replace(":", "%3A").replace(",", "%2C")
+    return f"::error title={escaped}::{_escaped(message)}"
+
+
+def _escaped(text: str) -> str:
+    """Escape a string in a workflow command as GitHub's own toolkit does."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
