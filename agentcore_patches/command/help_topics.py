@@ -31,7 +31,8 @@ Environment variables of this command:
 Environment variables of a patched server:
   AGENTCORE_REQUIRE
                    patches, as core,vllm-api: a server that lacks one exits
-                   with 78 (SGLang 0.5.11 and later, with this package beside it)
+                   with 78 (SGLang 0.5.11 and later, with this package in its
+                   environment)
   AGENTCORE_APPLY  1 applies these patches first; likewise
   AGENTCORE_DEFAULTS
                    request fields that are true without being sent, such as
