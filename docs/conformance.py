@@ -207,7 +207,8 @@ def judged(short: str, name: str, serve: Serve) -> Json:
         {key: rule[key] for key in ("number", "verdict", "message")}
         for rule in report["rules"]
     ]
-    row |= {"by": report["versions"]["agentcore_patch"], "profile": report["profile"]}
+    by, _, _ = report["versions"]["agentcore_patch"].partition("+")
+    row |= {"by": by, "profile": report["profile"]}
     _, *verdicts = levels.strip("| ").split(" | ")
     return {**row, "levels": verdicts, "rules": rules, "notes": report["notes"]}
 

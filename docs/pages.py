@@ -335,7 +335,8 @@ CONFORMANCE_END = """\
 - LiteLLM: the provider is `hosted_vllm`.
 - rllm-model-gateway: `strip_vllm_fields: false`. By default it removes the token IDs from
   responses, and only records them.
-- The gateways have no `/detokenize`, so `token-exact` is given the model's `--tokenizer`.
+- The gateways have no `/detokenize`, so `token-exact` is given the model's `--tokenizer`,
+  which it loads by the extra `audit`.
 """
 
 
@@ -344,7 +345,7 @@ def conformance_page() -> str:
     rows = json.loads(CONFORMANCE.read_text("utf-8"))
     judged = [row for row in rows if "rules" in row]
     levels = [
-        [row["name"], *_verdicts_on_levels(row), f"`{row.get('profile')}`", row["date"]]
+        [row["name"], *_verdicts_on_levels(row), row.get("profile", ""), row["date"]]
         for row in rows
     ]
     columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
@@ -385,8 +386,10 @@ def _reasons(row: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text as Markdown shows it, without the URL of a server that was started."""
-    text = re.sub(r"http://127\.0\.0\.1:\d+", "", " ".join(text.split()))
+    """A text as Markdown shows it, without the server's URL and the commit."""
+    text = re.sub(
+        r"http://127\.0\.0\.1:\d+|\+g\w+(\.changed)?", "", " ".join(text.split())
+    )
     return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text)
 
 

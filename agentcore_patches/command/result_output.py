@@ -11,7 +11,7 @@ import click
 
 from agentcore_patches._version import __version__, full_version
 from agentcore_patches.installs.install import Install
-from agentcore_patches.installs.versions import advise_on
+from agentcore_patches.installs.versions import advise_on, is_older_than_supported
 from agentcore_patches.patches import registry
 from agentcore_patches.results import (
     ApplyResult,
@@ -268,7 +268,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
 
 def _status(result: StatusResult) -> Iterator[str]:
     install, state = result.install, result.state
-    can_apply = bool(install.release) or not advise_on(install.version)
+    can_apply = bool(install.release) or not is_older_than_supported(install.version)
 
     if result.pending is not None:
         yield (

@@ -37,12 +37,22 @@ def refuse_unsupported(version: str, package: Path) -> NoReturn:
     )
 
 
-def advise_on(version: str) -> str:
-    """Say what can be done with an unsupported version of SGLang."""
+def is_older_than_supported(version: str) -> bool:
+    """True if a version is a release before the first supported one."""
     from packaging.version import Version
 
+    parsed = _parsed(version)
+    if parsed is None or parsed.is_devrelease or parsed.is_postrelease:
+        return False
+    return parsed < Version(SUPPORTED_VERSIONS[0])
+
+
+def advise_on(version: str) -> str:
+    """Say what can be done with an unsupported version of SGLang."""
     first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
     supported = f"agentcore-patch {__version__} supports SGLang {first} to {last}."
+    if is_older_than_supported(version):
+        return f"{supported} Install one of these (`pip install sglang=={last}`)."
     parsed = _parsed(version)
     own = ""
     if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease):
@@ -51,8 +61,6 @@ def advise_on(version: str) -> str:
             "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
             f"{_nearest(parsed)}+own set. "
         )
-    elif parsed is not None and parsed < Version(first):
-        return f"{supported} Install one of these (`pip install sglang=={last}`)."
     return (
         f"{supported} {own}`agentcore-patch apply --unlisted` patches another version if "
         "the edits of a supported release fit it."

@@ -270,19 +270,21 @@ def test_missing_logprobs_are_an_error() -> None:
 
 
 def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
+    from sglang.srt.agentcore.http.choices import Choice
     from sglang.srt.agentcore.http.traces import Trace
 
     def failing(method: Any) -> Any:
         def fail(self: Any, *args: Any) -> Any:
-            if self.choices and self.choices[0].n_sent:
+            first = self if isinstance(self, Choice) else self.choices.get(0)
+            if first is not None and first.n_sent:
                 raise AttributeError("a fork's")
             return method(self, *args)
 
         return fail
 
-    for name in ("_push", "_write_pending"):
-        original = getattr(Trace, name)
-        setattr(Trace, name, failing(original))
+    for owner, name in ((Choice, "push"), (Trace, "_write_pending")):
+        original = getattr(owner, name)
+        setattr(owner, name, failing(original))
         try:
             for endpoint in (Engine.ask, Engine.complete):
                 engine = Engine(in_turns)
@@ -293,7 +295,7 @@ def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
                 assert ids == STEPS[0], (name, events)
                 assert "AttributeError: a fork's" in last["error"]["message"]
         finally:
-            setattr(Trace, name, original)
+            setattr(owner, name, original)
 
 
 def test_a_server_without_logprobs_rejects_them_before_generating() -> None:

@@ -67,6 +67,21 @@ def test_a_session_is_not_asked_for_its_prompt(
     assert obj.return_prompt_token_ids is is_filled
 
 
+def test_logprobs_by_default_give_way_to_ids_that_are_off_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "AGENTCORE_DEFAULTS", "return_token_ids=false,return_token_logprobs"
+    )
+    monkeypatch.setattr(defaults.logprobs, "refusal", lambda manager: None)
+    request: Any = SimpleNamespace(
+        messages=[], return_token_ids=None, return_token_logprobs=None
+    )
+    defaults.fill(request, None)  # type: ignore[arg-type]
+    assert request.return_token_ids is False
+    assert request.return_token_logprobs is None
+
+
 @pytest.mark.parametrize(
     "version",
     [

@@ -64,6 +64,13 @@ def test_a_truncated_or_aborted_response_is_not_completed(
     assert trace.failed == (kind == "failed")
 
 
+def test_a_refused_request_without_logprobs_keeps_its_reason() -> None:
+    trace = ResponseTrace(incremental=False)
+    reason = {"type": "abort", "message": "too long", "status_code": 400}
+    trace.push(0, {"output_ids": [], "meta_info": {"finish_reason": reason}})
+    assert trace.whole() == {"token_ids": [], "token_logprobs": []}
+
+
 def test_sent_messages_lose_their_nulls_and_ids() -> None:
     part: dict[str, Any] = {"type": "output_text", "text": "a", "annotations": []}
     message: dict[str, Any] = {"type": "message", "role": "assistant"}

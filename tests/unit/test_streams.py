@@ -38,7 +38,7 @@ EVENTS = {"chat": CHAT, "message": MESSAGE}
 """Events of a stream, by endpoint."""
 
 
-OUTPUT = {
+OUTPUT: dict[str, Any] = {
     "prompt_token_ids": [5],
     "output_ids": [1, 2],
     "meta_info": {
@@ -202,6 +202,18 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
         with pytest.raises(streams.StreamError, match="agentcore-patch failed"):
             trace.push(0, delivered)
     assert len(caplog.records) == 2
+
+
+def test_a_message_that_failed_carries_no_tokens_and_is_not_counted() -> None:
+    trace = messages.MessageTrace(True)
+    reason = {"type": "abort", "message": "nan", "status_code": 400}
+    trace.push(
+        0, {**OUTPUT, "meta_info": {**OUTPUT["meta_info"], "finish_reason": reason}}
+    )
+    stop = 'data: {"type":"content_block_stop","index":0}\n\n'
+    assert trace.stamp(stop) == stop
+    trace.end()
+    assert trace.failed
 
 
 def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:

@@ -82,7 +82,10 @@ def _left_out(request: Any, manager: TokenizerManager) -> list[str]:
     refusal = logprobs.refusal(manager)
     if refusal and asked is not None and asked is not False:
         left_out.append("return_token_ids")
-    if refusal or request_fields.read(request, "return_token_ids") is False:
+    ids = request_fields.read(request, "return_token_ids")
+    if ids is None:
+        ids = values().get("return_token_ids")
+    if refusal or ids is False:
         left_out.append("return_token_logprobs")
     return left_out
 

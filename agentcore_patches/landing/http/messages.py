@@ -46,6 +46,11 @@ class MessageTrace(traces.EventTrace):
         Raises:
             ValueError: the engine returned fewer logprobs than tokens.
         """
+        reason = self.last.meta_info["finish_reason"] if self.last is not None else None
+        if (reason or {}).get("status_code") or '"type":"error"' in text:
+            # Chat reports this output as an error: its tokens are no answer.
+            self.failed = True
+            return text
         has_prompt = self.prompt_token_ids is not None
         # Quotes inside JSON strings are escaped, so this matches only a type.
         if not (self.is_pending() or has_prompt or '"message_delta"' in text):

@@ -147,7 +147,8 @@ class ResponseTrace(traces.EventTrace):
     def whole(self) -> dict[str, Any]:
         """Return the fields of a finished response; call it after the last `take`."""
         fields: dict[str, Any] = {"token_ids": [], "token_logprobs": []}
-        if (choice := self.last) is not None:
+        # The output of a request that the scheduler rejects may lack logprobs.
+        if (choice := self.last) is not None and choice.n_sent:
             fields["token_ids"] = choice.output_ids[: choice.n_sent]
             fields["token_logprobs"] = logprobs.flat(choice.lists)[: choice.n_sent]
         return {**self._prompt(), **fields}

@@ -34,7 +34,7 @@ _NO_VERSION = "default"
 
 
 def name_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the tokenizer manager's methods that load an adapter, likewise."""
+    """Decorate the methods that load an adapter: record the version of the request."""
 
     @wraps(load)
     async def loaded(

@@ -128,8 +128,9 @@ HOOKS: tuple[Hook, ...] = (
             ("token_ids", "prompt_token_ids", "token_logprobs"),
         ),
         since={
-            "0.5.17": absent(
-                "SGLang has the fields; they are None if lines are stamped"
+            # SGLang has the two others; they are None if lines are stamped.
+            "0.5.17": RefuseField(
+                PROTOCOL, "CompletionResponseStreamChoice", ("token_logprobs",)
             ),
         },
     ),

@@ -4,7 +4,8 @@ With `return_token_ids: true`, `/v1/completions`, `/v1/messages` and `/v1/respon
 the prompt's IDs, the completion's and its logprobs, with and without streaming, and they
 equal those of the same prompt in chat.
 `return_tokens_as_token_ids: true` names each token of the logprobs by its ID, and
-`return_token_logprobs: true` repeats their numbers alone. If not, trainers that read these places lose their samples without a message.
+`return_token_logprobs: true` repeats their numbers alone. If not, trainers that read these
+places lose their samples without a message.
 """
 
 from __future__ import annotations

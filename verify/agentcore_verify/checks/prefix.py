@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from agentcore_verify.audit.turns import Call
@@ -69,11 +70,11 @@ def _assert_history(subject: Subject) -> str:
     for question, options in TURNS:
         more = {"max_tokens": MAX_TOKENS, **options, **subject.profile.neutral}
         try:
-            with subject.unless_refused("tools"):
+            with (
+                subject.unless_refused("tools") if "tools" in options else nullcontext()
+            ):
                 first = subject.ask(question, **more)
         except Skipped:
-            if "tools" not in options:
-                raise
             continue
         message = message_of(first.completions[0])
         messages = [*first.body["messages"], message, *_next(message, 0)]
@@ -117,7 +118,8 @@ def _assert_turns(subject: Subject, by_message: bool, stream: bool) -> int:
     n_telling = 0
     for number, question in enumerate(QUESTIONS):
         if stream:
-            asked["temperature"] = TEMPERATURES[number % len(TEMPERATURES)]
+            heat = TEMPERATURES[number % len(TEMPERATURES)]
+            asked |= {"temperature": heat, "top_p": 1.0, **subject.profile.neutral}
         reply = _ask(subject, question, messages, stream=stream, **asked)
         if number > 0:
             source = "message" if by_message else "request"
