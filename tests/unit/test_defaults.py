@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentcore_patches.installs.versions import supported_release
-from agentcore_patches.landing.http import defaults, server
+from agentcore_patches.landing.http import defaults, logprobs, server
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 
@@ -73,7 +73,7 @@ def test_logprobs_by_default_give_way_to_ids_that_are_off_by_default(
     monkeypatch.setenv(
         "AGENTCORE_DEFAULTS", "return_token_ids=false,return_token_logprobs"
     )
-    monkeypatch.setattr(defaults.logprobs, "refusal", lambda manager: None)
+    monkeypatch.setattr(logprobs, "refusal", lambda manager: None)
     request: Any = SimpleNamespace(
         messages=[], return_token_ids=None, return_token_logprobs=None
     )
