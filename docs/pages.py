@@ -350,10 +350,8 @@ def conformance_page() -> str:
     ]
     columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
     by_rule = zip((str(rule.number) for rule in RULES), *columns, strict=True)
-    versions = ", ".join(sorted({row["by"] for row in judged}))
     return _joined(
         CONFORMANCE_INTRODUCTION,
-        f"The verdicts are those of `token-exact` {versions}.",
         "## Levels",
         _table(("server", *LEVELS, "profile", "date"), levels),
         "## Rules that some server does not pass",
@@ -386,10 +384,8 @@ def _reasons(row: dict[str, Any]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text as Markdown shows it, without the server's URL and the commit."""
-    text = re.sub(
-        r"http://127\.0\.0\.1:\d+|\+g\w+(\.changed)?", "", " ".join(text.split())
-    )
+    """A text as Markdown shows it, without the URL of a server that was started."""
+    text = re.sub(r"http://127\.0\.0\.1:\d+", "", " ".join(text.split()))
     return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text)
 
 
