@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 
 @cache

@@ -64,7 +64,7 @@ LOADED_HAVE_IDS = False
 IMAGE_CACHE = "mm_utils"
 
 # The version of agentcore-patch that wrote this.
-VERSION = "0.3.0"
+VERSION = "0.4.0.dev0"
 
 # The core and the installed extras.
 INSTALLED: tuple[str, ...] = ("core",)
