@@ -64,8 +64,9 @@ def test_every_example_has_a_test() -> None:
     }
     in_tests_of_a_cluster = {"ray_runtime_env.py"}
     in_test_training = {"train_with_trl.py", "weather_model.py"}
+    in_the_readme = {"demo.py"}
     files = {path.name for path in EXAMPLES.iterdir() if path.is_file()}
-    assert files == run | in_tests_of_a_cluster | in_test_training
+    assert files == run | in_tests_of_a_cluster | in_test_training | in_the_readme
 
 
 def test_an_image_with_the_wheel(wheel_scratch: Callable[..., Scratch]) -> None:
