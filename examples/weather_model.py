@@ -1,6 +1,7 @@
 """The tiny model of `train_with_trl.py`: `python weather_model.py FOLDER` writes it.
 
-Runs on the CPU, in any environment with PyTorch and Transformers, in less than a minute.
+Runs on the CPU, in any environment with PyTorch and Transformers, in about a minute if
+`OMP_NUM_THREADS=1` is set: more threads only wait for each other.
 The model is warmed up on conversations in the right form: it calls a tool for two cities,
 and names two cities. It chooses them at random: which are right is left for RL to learn.
 Some merges of the tokenizer are left out at random, so that the model samples words in
