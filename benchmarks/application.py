@@ -107,6 +107,7 @@ class Application:
             num_reserved_tokens=0,
             max_req_input_len=131_000,
             tokenizer=SimpleNamespace(
+                eos_token_id=None,
                 apply_chat_template=lambda *_, **__: list(range(PROMPT)),
                 encode=lambda *_, **__: list(range(PROMPT)),
                 chat_template="x",
