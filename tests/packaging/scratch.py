@@ -139,6 +139,9 @@ def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
             (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
         ):
             continue
+        # The RECORD of an SGLang that is patched lists these; the package is a reverted copy.
+        if name.startswith(("sglang/.agentcore-patch/", "sglang/srt/agentcore/")):
+            continue
         home = package.parent if name.startswith("sglang/") else info.parent
         text = (home / name).read_bytes()
         if version != old and name.endswith(("/METADATA", "/_version.py")):

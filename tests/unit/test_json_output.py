@@ -39,12 +39,17 @@ from tests.unit.small_sglang import kill_apply
     ],
 )
 def test_every_command_prints_one_document_of_its_type(
-    run: Run, before: list[list[str]], command: list[str], described: Any
+    run: Run,
+    package: Path,
+    before: list[list[str]],
+    command: list[str],
+    described: Any,
 ) -> None:
     for earlier in before:
         assert run(*earlier).code == 0
+    target = ["--sglang-dir", str(package)] if described is PatchList else []
 
-    ran = run(*command, "--json")
+    ran = run(*command, *target, "--json")
 
     assert mismatches(ran.document, described) == []
     if described is Error:
