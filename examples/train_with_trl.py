@@ -16,7 +16,7 @@ text        both from the server, but the history is sent as text only: the turn
 recomputed  the conversation's text is tokenized again, and the trainer computes the
             logprobs of these tokens itself
 padded      the same tokens with the logprobs that a stream of a server without patches
-            has; zeros for those that it lacks
+            has, and a zero for each one that is missing
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ RESPONSES_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
 
 
 def send(server: Server, path: str, **body: Any) -> requests.Response:
-    """Send a request; return the response, whatever its status."""
+    """Send a request; return the response, with any status."""
     return requests.post(server.base_url + path, json=body, timeout=60)
 
 

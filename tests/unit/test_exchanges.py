@@ -1,4 +1,4 @@
-"""What is remembered of a request: copied with it, and never sent to a process."""
+"""Records of a request: copied with it, and never sent to another process."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def post(
 def send(
     method: str, url: str, *, api_key: str | None, timeout: float, **more: Any
 ) -> requests.Response:
-    """Return the response to a request, whatever its status.
+    """Return the response to a request, with any status.
 
     Of the environment, only `CERTIFICATES` are used: a proxy would take requests to
     127.0.0.1. Raises OSError if there is no answer or no such file.

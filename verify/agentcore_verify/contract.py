@@ -25,7 +25,7 @@ from .results import (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule; it holds only if each of its `parts` was seen or cannot be asked for.
+    """A rule; it holds only if each of its `parts` was seen or cannot be requested.
 
     `parts` are names of checks, each about another part of the rule.
     """

@@ -25,7 +25,7 @@ SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 
 @dataclass(frozen=True)
 class Launching:
-    """How to launch a user's SGLang.
+    """Options for launching a user's SGLang.
 
     Attributes:
         model: path or name, or `scripted`.

@@ -225,7 +225,7 @@ def _levels(report: Report) -> Table:
 
 
 def level_verdict(report: Report, level: LevelResult) -> str:
-    """The verdict on a level, with the rule that failed or those that are unsupported."""
+    """The verdict on a level, with the failed rule or the unsupported rules."""
     unsupported = [
         str(rule.number)
         for rule in report.rules

@@ -91,7 +91,7 @@ VERDICTS = {outcome: outcome.value for outcome in Outcome} | {
     Outcome.FAILED: "fail",
     Outcome.SKIPPED: "unsupported",
 }
-"""What an outcome is called where it is about a rule."""
+"""Names of the outcomes in verdicts on rules."""
 
 
 @dataclass(frozen=True)

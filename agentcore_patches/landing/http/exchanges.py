@@ -1,4 +1,4 @@
-"""What landing code remembers of a request: here in whole, and typed.
+"""Everything that landing code remembers of a request, typed.
 
 An `Exchange` belongs to a request of the API, a `Call` to a request for SGLang's
 tokenizer manager, which may be a batch, and a `Run` to one prompt or sample that the

@@ -46,8 +46,7 @@ class MessageTrace(traces.EventTrace):
         Raises:
             ValueError: the engine returned fewer logprobs than tokens.
         """
-        reason = self.last.meta_info["finish_reason"] if self.last is not None else None
-        if (reason or {}).get("status_code") or '"type":"error"' in text:
+        if self.finish_reason.get("status_code") or '"type":"error"' in text:
             # Chat reports this output as an error: its tokens are no answer.
             self.failed = True
             return text
@@ -69,8 +68,7 @@ class MessageTrace(traces.EventTrace):
 
     def _correct_stop_reason(self, delta: dict[str, Any]) -> None:
         """Report a stop sequence that matched, which SGLang does not."""
-        reason = self.last.meta_info["finish_reason"] if self.last is not None else None
-        matched = (reason or {}).get("matched")
+        matched = self.finish_reason.get("matched")
         if delta.get("stop_reason") == "end_turn" and isinstance(matched, str):
             delta["stop_reason"] = "stop_sequence"
             delta["stop_sequence"] = matched

@@ -159,9 +159,9 @@ class ResponseTrace(traces.EventTrace):
         Before 0.5.20, SGLang calls a response completed that `max_output_tokens` cut
         off, and a stream whose request was aborted.
         """
-        if response.get("status") != "completed" or self.last is None:
+        if response.get("status") != "completed":
             return {}
-        reason = self.last.meta_info.get("finish_reason") or {}
+        reason = self.finish_reason
         if reason.get("type") == "length":
             return _INCOMPLETE
         if reason.get("type") == "abort":

@@ -325,6 +325,11 @@ class EventTrace(Trace):
         self.has_logprobs = has_logprobs
         self.results: Results | None = None
 
+    @property
+    def finish_reason(self) -> dict[str, Any]:
+        """The engine's finish reason, empty before the choice has finished."""
+        return (self.last.meta_info.get("finish_reason") if self.last else None) or {}
+
     def is_pending(self) -> bool:
         """True if no event has carried the last token IDs."""
         return self.last is not None and self.last.n_sent != self.last.n_received

@@ -66,7 +66,7 @@ NOT_SUPPORTED: Mapping[str, str] = {
 
 
 # Each path, whose last part is the name of its method in `_Control`, and the SGLang
-# endpoint whose key it requires. Those that only read, as /model_info does, are GET.
+# endpoint whose key it requires. The paths with /model_info's key are GET.
 ROUTES: Mapping[str, str] = {
     "/pause": "pause_generation",
     "/resume": "continue_generation",
