@@ -24,7 +24,7 @@ def told(**info: Any) -> str:
     """Return the notes about a server."""
     run = _Run(Options(), progress=None)  # type: ignore[arg-type]
     run._note_patches_of(SimpleNamespace(info=info))  # type: ignore[arg-type]
-    return " ".join(run.told.notes)
+    return " ".join(run.draft.notes)
 
 
 def test_a_patched_server_is_reported_with_its_version() -> None:

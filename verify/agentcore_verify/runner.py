@@ -84,7 +84,7 @@ def run(options: Options, progress: Progress) -> Report:
         else:
             running.verify_launched()
     except ServerError as error:
-        running.tell(error=error.message, hint=error.hint)
+        running.record(error=error.message, hint=error.hint)
     except Interrupted:
         raise
     except KeyboardInterrupt:
@@ -102,7 +102,7 @@ class _Run:
         self.doing = "before SGLang was started"
         self.subject: Subject | None = None
         self.levels = options.levels or contract.LEVELS
-        self.told = Report(
+        self.draft = Report(
             target="",
             model=options.model or "",
             strict=options.strict,
@@ -113,30 +113,30 @@ class _Run:
         if options.levels:
             self._judge()
 
-    def tell(self, **more: Any) -> None:
+    def record(self, **more: Any) -> None:
         """Put these attributes into the report."""
-        self.told = replace(self.told, **more)
+        self.draft = replace(self.draft, **more)
 
     def _note(self, *lines: str) -> None:
-        self.tell(notes=(*self.told.notes, *lines))
+        self.record(notes=(*self.draft.notes, *lines))
 
     def report(self) -> Report:
         """Return the report, with the time that the run took and the verdicts on rules."""
-        self.tell(seconds=time.monotonic() - self.began)
+        self.record(seconds=time.monotonic() - self.began)
         if self.subject:
             rules = self.subject.ledger.results(self.levels)
             levels = tuple(contract.level_of(level, rules) for level in self.levels)
             profile = self.subject.profile.name
-            self.tell(profile=profile, rules=rules, levels=levels)
-        return self.told
+            self.record(profile=profile, rules=rules, levels=levels)
+        return self.draft
 
     def verify_running(self, base_url: str) -> None:
         url = base_url.rstrip("/").removesuffix("/v1")
-        self.tell(target=f"Server at {url}")
+        self.record(target=f"Server at {url}")
         self.doing = "while the server was being identified"
         served = _served_model(url, self.options.api_key)
         model = self.options.model or served
-        self.tell(model=model)
+        self.record(model=model)
         subject = Subject(
             url,
             model=model,
@@ -148,7 +148,7 @@ class _Run:
         found = identify(subject)
         subject.is_sglang = found.engine == "SGLang"
         device = subject.info.get("device")
-        self.tell(
+        self.record(
             target=f"{found} at {url}",
             server=found,
             versions=Versions(sglang=found.version if subject.is_sglang else None),
@@ -175,7 +175,7 @@ class _Run:
     def _refuse(self, problem: str) -> None:
         """Report an SGLang of which nothing is checked."""
         results = (Result(n, Outcome.FAILED, problem) for n in self.options.checks)
-        self.tell(results=tuple(results), unpatched=problem)
+        self.record(results=tuple(results), unpatched=problem)
 
     def _note_patches_of(self, subject: Subject) -> None:
         """Record a running server's report about its patches, if there is one."""
@@ -185,8 +185,8 @@ class _Run:
         version = reported.get("version")
         patches = tuple(str(name) for name in reported.get("patches") or ())
         patched_by = None if version is None else str(version)
-        versions = replace(self.told.versions, patched_by=patched_by)
-        self.tell(patches=patches, versions=versions)
+        versions = replace(self.draft.versions, patched_by=patched_by)
+        self.record(patches=patches, versions=versions)
         self._note(f"The server has agentcore-patch {version}: {', '.join(patches)}.")
         if reported.get("release") is None:
             self._note(
@@ -196,12 +196,12 @@ class _Run:
 
     def _first_look(self, subject: Subject) -> str:
         """Return why checking a patched server would be useless, or an empty string."""
-        if self.told.patches is None and (subject.is_routed or not subject.info):
+        if self.draft.patches is None and (subject.is_routed or not subject.info):
             self._note(
                 "The server does not report its patches: a router hides /server_info. "
                 "Run `agentcore-patch status` on its machine."
             )
-        elif registry.CORE not in (self.told.patches or ()):
+        elif registry.CORE not in (self.draft.patches or ()):
             return (
                 f"The server at {subject.base_url} was patched by an older "
                 "agentcore-patch. Run `agentcore-patch apply` on its machine, and "
@@ -222,7 +222,7 @@ class _Run:
                 for field in router.dropped_fields(subject)
             ),
         )
-        if self.told.by_rules:
+        if self.draft.by_rules:
             return {}
         return {
             name: Skipped(router.NOT_CHECKED, advice=router.ADVICE)
@@ -246,7 +246,7 @@ class _Run:
         self._note_state(status)
         install = status.install
         target = f"SGLang {install.version} in {install.package}"
-        self.tell(
+        self.record(
             target=target,
             server=Identity("SGLang", install.version),
             versions=Versions(sglang=install.version, patched_by=status.applied_by),
@@ -265,7 +265,7 @@ class _Run:
             checks.get(name).without_extra(status.patches) for name in options.checks
         ]
         if all(without):
-            self.tell(results=tuple(result for result in without if result))
+            self.record(results=tuple(result for result in without if result))
             return
         with _log_file(options.log) as log:
             self._launch_and_check(install.package, log)
@@ -273,7 +273,7 @@ class _Run:
                 return
             if not (self.report().exit_code and log.stat().st_size):
                 log.unlink(missing_ok=True)
-                self.tell(log=None)
+                self.record(log=None)
 
     def _launch_and_check(self, package: Path, log: Path) -> None:
         server: Server | None = None
@@ -286,16 +286,16 @@ class _Run:
                 mirror_sampler=True,
             )
             device = option_value(launching.args, "--device")
-            self.tell(device=device or ("cpu" if launching.cpu else "cuda"))
+            self.record(device=device or ("cpu" if launching.cpu else "cuda"))
             server = Server(launching)
             args = _without_keys(launching.args)
-            self.tell(server_args=args, log=server.log)
+            self.record(server_args=args, log=server.log)
             self.doing = "while SGLang was starting"
             self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
             server.start(self.progress.loading)
             startup = time.monotonic() - began
-            self.tell(startup=startup)
+            self.record(startup=startup)
             self.progress.message(
                 f"SGLang is ready at {server.base_url} after {startup:.0f} s"
             )
@@ -308,7 +308,7 @@ class _Run:
             )
             self._run_checks(subject, server, {})
         except ServerError as error:
-            self.tell(error=error.message, hint=error.hint)
+            self.record(error=error.message, hint=error.hint)
         except KeyboardInterrupt:
             ended = " The server was stopped." if server else ""
             kept = f" Its log is {log}." if log.exists() and log.stat().st_size else ""
@@ -323,7 +323,7 @@ class _Run:
         names = self.options.checks
         judging = tuple(name for name in names if {*checks.get(name).rules} & numbers)
         self.options = replace(self.options, checks=judging)
-        self.tell(by_rules=True)
+        self.record(by_rules=True)
 
     def _note_other_engine(self, subject: Subject) -> None:
         subject.needs_logprobs = "logprobs" in self.levels
@@ -354,10 +354,10 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            result = check.without_extra(self.told.patches) or check.run(
+            result = check.without_extra(self.draft.patches) or check.run(
                 subject, skipped.get(name)
             )
-            self.tell(results=(*self.told.results, result))
+            self.record(results=(*self.draft.results, result))
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:
                 try:
@@ -365,7 +365,7 @@ class _Run:
                 except ServerError as error:
                     died = "The server had already died."
                     left = [Result(n, Outcome.SKIPPED, died) for n in names[number:]]
-                    self.tell(results=(*self.told.results, *left))
+                    self.record(results=(*self.draft.results, *left))
                     where = f"During {result.name}: {error.message}"
                     raise ServerError(where, error.hint) from error
 
