@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
 import sys
@@ -49,8 +48,6 @@ def main(
     `group` has the commands of another `program`.
     """
     group = group or commands
-    # Garbage collection of every tree at exit would take a fifth of `apply`'s time.
-    atexit.register(gc.freeze)
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
     asked = Asked()
     try:
@@ -100,6 +97,7 @@ class _Deferred(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
+        gc.enable()  # `python -m agentcore_patches` disables it.
         return deferred(str(self.name)).make_context(info_name, args, parent, **extra)
 
 

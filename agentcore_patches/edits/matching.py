@@ -60,12 +60,14 @@ def spelled(code: str) -> str:
 
 def captures_in(node: cst.CSTNode) -> frozenset[str]:
     """Return the names of captures; raise InvalidEdit where none is allowed."""
+    code = cst.Module([]).code_for_node(node)
+    if _CAPTURE not in code:
+        return frozenset()
     names = [
         found.value
         for _, found in walk(node, expression_fields)
         if isinstance(found, cst.Name) and is_capture(found.value)
     ]
-    code = cst.Module([]).code_for_node(node)
     if len(names) < code.count(_CAPTURE):
         raise InvalidEdit(
             f"`{headline(spelled(code))}` has a capture where no expression can stand"

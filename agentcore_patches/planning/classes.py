@@ -34,6 +34,8 @@ Read: TypeAlias = Callable[[str], bytes | None]
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
+_Definition: TypeAlias = ast.ClassDef | Function
+
 # What the attributes begin with that come from a base class outside of SGLang; empty for
 # bases without attributes.
 _BASES: Mapping[str, str] = {
@@ -73,6 +75,7 @@ class Install:
         self._imports = cache(self._find_imports)
         self._module = cache(self._parsed)
         self._find = cache(self._find_definition)
+        self._definitions = cache(self._find_definitions)
         self.class_around = cache(self._class_around)
         self._read = read
 
@@ -255,15 +258,15 @@ class Install:
     def _find_imports(self, file: str) -> Mapping[str, list[tuple[str, str]]]:
         return _imports_of(self._module(file), file)
 
-    def _find_definition(self, file: str, scope: str) -> ast.stmt | None:
-        body = self._module(file).body
-        found: ast.stmt | None = None
-        for part in scope.split("."):
-            found = next((node for node in _defined(body) if node.name == part), None)
-            if found is None:
-                return None
-            body = found.body
-        return found
+    def _find_definition(self, file: str, scope: str) -> _Definition | None:
+        outer, _, name = scope.rpartition(".")
+        return self._definitions(file, outer).get(name)
+
+    def _find_definitions(self, file: str, scope: str) -> Mapping[str, _Definition]:
+        """Return the first definition of each name in a definition, or in a module."""
+        outer = self._find(file, scope) if scope else self._module(file)
+        found = () if outer is None else _defined(outer.body)
+        return {node.name: node for node in reversed([*found])}
 
     def uses_itself(self, owner: Class, attribute: str) -> bool:
         """True if the old code of a class uses an attribute of `self`."""
@@ -328,15 +331,16 @@ def _declared_by(edit: Insert) -> frozenset[str]:
     return frozenset(_assigned(ast.parse(edit.code).body))
 
 
-def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the statements of a block and of its inner blocks; `ast.walk` is slower."""
-    for node in body:
-        yield node
+def statements(body: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return the statements of a block and its inner blocks; `ast.walk` is slower."""
+    pending = [*body]
+    for node in pending:
         for block in ("body", "handlers", "orelse", "finalbody", "cases"):
-            yield from statements(getattr(node, block, ()))
+            pending += getattr(node, block, ())
+    return pending
 
 
-def _defined(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | Function]:
+def _defined(body: Iterable[ast.stmt]) -> Iterator[_Definition]:
     """The definitions of a block, including the ones under an `if` or a `try`."""
     for node in body:
         if isinstance(node, DEFINITIONS):
