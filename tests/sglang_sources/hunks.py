@@ -88,7 +88,7 @@ def written(
     heading = f"SGLang {version}: as {before}"
     if not gone and not new:
         return f"{heading}.\n"
-    without = [f"Without:\n{_summary(hunk)}" for hunk in gone]
+    without = ["Without:", *map(_summary, gone), ""] if gone else []
     return "\n".join([f"{heading}, but for these.\n", *without, *map(str, new)])
 
 
@@ -105,6 +105,7 @@ def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
 
 def _summary(hunk: Hunk) -> str:
     """Return one line on a hunk that an earlier release shows in full."""
-    names = [line for line in hunk.lines.split("\n") if "# agentcore-patch: " in line]
-    said = names or [line for line in hunk.lines.split("\n") if line.startswith("+")]
-    return f"@@ {hunk.path} {hunk.scope}\n{said[0] if said else ''}\n"
+    changed = [line for line in hunk.change.split("\n") if line.startswith("+")]
+    named = [line for line in changed if "# agentcore-patch: " in line]
+    what = [*named, *changed, ""][0].removeprefix("+").strip()
+    return f"@@ {hunk.path} {hunk.scope} {what}".rstrip()
