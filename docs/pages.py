@@ -323,7 +323,9 @@ CONFORMANCE_INTRODUCTION = """\
 the [rules of a token-exact server](token-exact.md), and writes this page: nobody edits it. The
 rules are judged on `/v1/chat/completions`. Other endpoints serve only prompts of token IDs. Rule
 19 needs new weights, which a running server never gets: `agentcore-patch verify --model scripted`
-judges it on a server of its own.
+judges it on a server of its own. Flat logprobs are no rule: the column says whether
+`return_token_logprobs: true` gives `choices[0].token_logprobs`, streamed and not, with the numbers
+of `logprobs.content`.
 """
 
 CONFORMANCE_END = """\
@@ -345,7 +347,10 @@ def conformance_page() -> str:
     rows = json.loads(CONFORMANCE.read_text("utf-8"))
     judged = [row for row in rows if "rules" in row]
     levels = [
-        [row["name"], *_verdicts_on_levels(row), row.get("profile", ""), row["date"]]
+        [
+            *(row["name"], *_verdicts_on_levels(row)),
+            *(row.get(key, "") for key in ("flat", "profile", "date")),
+        ]
         for row in rows
     ]
     columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
@@ -353,7 +358,7 @@ def conformance_page() -> str:
     return _joined(
         CONFORMANCE_INTRODUCTION,
         "## Levels",
-        _table(("server", *LEVELS, "profile", "date"), levels),
+        _table(("server", *LEVELS, "flat logprobs", "profile", "date"), levels),
         "## Rules that some server does not pass",
         _table(
             ("rule", *(row["short"] for row in judged)),
