@@ -94,12 +94,17 @@ def test_all_code_that_lands_is_plain_text_and_parses() -> None:
 
 
 @each_release
-def test_hooks_call_only_functions_that_landing_modules_define(version: str) -> None:
+def test_hooks_call_only_functions_of_modules_that_their_room_imports(
+    version: str,
+) -> None:
     defined = {
-        f"{edit.file[len(registry.LANDING) + 1 : -3].replace('/', '.')}.{node.name}"
-        for edit in all_edits(version)
-        if isinstance(edit, Land)
-        for node in ast.parse(edit.text).body
+        f"{room.name}.{module}.{node.name}"
+        for room in LANDING.iterdir()
+        if (package := room / "__init__.py").exists()
+        for module in re.findall(
+            r"(?m)^from \. import (\w+)", package.read_text("utf-8")
+        )
+        for node in ast.parse((room / f"{module}.py").read_text("utf-8")).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     }
     for edit in all_edits(version):
@@ -176,8 +181,16 @@ def test_every_release_gets_the_same_modules_except_the_facts() -> None:
     assert {edit.file for edit in old} | {FACTS_MODULE} == set(LANDED)
 
 
+EXTRAS = {extra.replace("-", "_") for extra in registry.extras()}
+
+
 @pytest.mark.parametrize(
-    ("room", "others"), [("scheduler", {"http"}), ("shared", {"http", "scheduler"})]
+    ("room", "others"),
+    [
+        ("http", EXTRAS),
+        ("scheduler", {"http", *EXTRAS}),
+        ("shared", {"http", "scheduler", *EXTRAS}),
+    ],
 )
 def test_a_room_of_landing_code_imports_no_room_of_other_processes(
     room: str, others: set[str]
