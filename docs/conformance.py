@@ -219,7 +219,10 @@ def judged(short: str, name: str, serve: Serve) -> Json:
 def flat_logprobs(url: str) -> str:
     """Whether `return_token_logprobs` gives the logprobs of chat as a flat list, too."""
     body: Json = {
-        **{"model": SCRIPTED, "messages": [{"role": "user", "content": "Count to ten."}]},
+        **{
+            "model": SCRIPTED,
+            "messages": [{"role": "user", "content": "Count to ten."}],
+        },
         **{"max_tokens": 32, "logprobs": True, "return_token_logprobs": True},
     }
     answers = [
