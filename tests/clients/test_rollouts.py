@@ -25,6 +25,7 @@ from tests.helpers.servers import Launch, Trees
 VERIFIERS = "verifiers==0.4.0"
 SKYRL = "skyrl==0.3.0"
 TRL = "trl==1.16.0"
+TOOLKIT = "agentcore-rl-toolkit[gateway]==0.2.0"
 
 WEATHER: Json = {
     "type": "function",
@@ -243,3 +244,40 @@ def test_trl(run_script: RunScript, sleeping: Server) -> None:
                     one["logprobs"], abs=LOGPROB_NOISE
                 )
     assert "has no weight-transfer engine" in found["weights"]
+
+
+TOOL_TURNS = ("two_tools", "text_then_tool", "plain", "emoji")
+
+
+@pytest.mark.slow_client
+def test_agentcore_rl_toolkit(
+    run_script: RunScript, sleeping: Server, scripted_model: Path
+) -> None:
+    task = {
+        "base_url": sleeping.base_url,
+        "tokenizer": str(scripted_model),
+        "questions": [line(name).question for name in TOOL_TURNS],
+        "tools": TOOLS,
+    }
+    found = run_script(TOOLKIT, "toolkit_gateway", task)
+    assert len(found) == 4
+    for how, rollout in found.items():
+        seen: list[int] = []
+        trained: list[bool] = []
+        logprobs: list[float] = []
+        for prompt, ids, said in rollout["turns"]:
+            expected = generated(sleeping, prompt)
+            assert ids == expected["ids"], how
+            assert said == pytest.approx(expected["logprobs"], abs=LOGPROB_NOISE)
+            assert prompt[: len(seen)] == seen, how
+            n_new = len(prompt) - len(seen)
+            seen = prompt + ids
+            trained += [False] * n_new + [True] * len(ids)
+            logprobs += [0.0] * n_new + said
+        assert len(rollout["turns"]) == len(TOOL_TURNS)
+        first = len(rollout["turns"][0][0])
+        [(token_ids, mask, values)] = rollout["records"]
+        assert token_ids == seen
+        assert mask == trained[first:]
+        assert values == logprobs[first:]
+        assert any(rollout["calls"]), how

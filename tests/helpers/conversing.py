@@ -51,6 +51,7 @@ class Turn:
         prefix: `metadata.prefix`.
         said: the answer as agents send it back, without reasoning.
         is_complete: True if `said` is the full answer: the tiny model breaks some calls.
+        logprobs: the entries of a chat completion.
     """
 
     path: str
@@ -59,6 +60,7 @@ class Turn:
     prefix: dict[str, Any] | None
     said: list[Message]
     is_complete: bool
+    logprobs: tuple[Any, ...] = ()
 
     @property
     def ids(self) -> list[int]:
@@ -160,6 +162,7 @@ def _chat_turn(answer: Answer) -> Turn:
         prefix_of(answer),
         [message_of(completion)],
         all(_arguments(call) == call.arguments for call in completion.tool_calls),
+        completion.logprobs or (),
     )
 
 

@@ -91,6 +91,51 @@ def assert_continued(turns: list[Turn], how: str) -> None:
         assert len(turn.prompt) > len(before.ids)
 
 
+CALL = (
+    r'<tool_call>\n\{"name":"get_weather","arguments":\{"city":"[A-Z][a-z]{3,8}"\}\}'
+    r"\n</tool_call>"
+)
+"""A regex that makes the tiny model call a tool, without the spaces of the template."""
+
+GYM: Json = {
+    "logprobs": True,
+    "top_logprobs": 0,
+    "return_tokens_as_token_ids": True,
+    "return_token_ids": None,
+}
+"""What NeMo Gym sends to get token IDs, which it reads from the logprobs."""
+
+
+@in_one_mode
+@pytest.mark.parametrize("is_derived", [False, True])
+def test_tool_turns_of_nemo_gym_start_with_the_previous_turns(
+    server: Server, is_derived: bool
+) -> None:
+    """Newer versions of Gym derive the required prefix from the last message."""
+    more: Json = {"tools": TOOLS_OF[CHAT], "max_tokens": 200, "regex": CALL, **GYM}
+    history: list[Message] = [{"role": "user", "content": line("tool").question}]
+    seen: list[int] = []
+    for _ in range(4):
+        turn = take_turn(server, CHAT, history, **more)
+        names = [entry["token"] for entry in turn.logprobs]
+        assert names == [f"token_id:{token_id}" for token_id in turn.completion]
+        assert turn.prompt[: len(seen)] == seen
+        if seen:
+            assert turn.prefix is not None
+            assert turn.prefix["template_matched"] < len(seen)
+        seen = turn.ids
+        [call] = turn.calls
+        turn.said[0].update(
+            prompt_token_ids=turn.prompt,
+            generation_token_ids=turn.completion,
+            generation_log_probs=[entry["logprob"] for entry in turn.logprobs],
+        )
+        result = {"role": "tool", "tool_call_id": call, "content": "20 C"}
+        history += [*turn.said, result]
+        if is_derived:
+            more[PREFIX] = seen
+
+
 def test_the_template_alone_drops_the_reasoning(
     server: Server, tokenizer: Tokenizer
 ) -> None:
