@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 from agentcore_patches.patches.paths import LANDED
 from tests.sglang_sources.surgery import DEFINITIONS, extent, tree
 
 N_CONTEXT = 1
+_NAME = "# agentcore-patch: "
+"""Begins the line with a hook's name. The next one, the hook's reason, is left out."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,12 @@ def _hunks(path: str, before: bytes, after: bytes) -> Iterator[Hunk]:
                 lines += [f" {line}" for line in old[old_start:old_end]]
                 continue
             lines += [f"-{line}" for line in old[old_start:old_end]]
-            lines += [f"+{line}" for line in new[new_start:new_end]]
+            added = [f"+{line}" for line in new[new_start:new_end]]
+            lines += [
+                line
+                for previous, line in pairwise(["", *added])
+                if not re.fullmatch(rf"\+ *{_NAME}[^ :]+", previous)
+            ]
         change = "\n".join(line for line in lines if not line.startswith(" "))
         scope = around[-1] if around else ""
         yield Hunk(path, scope, change, "\n".join([*lines, ""]))
@@ -106,6 +115,6 @@ def _beyond(some: Sequence[Hunk], others: Sequence[Hunk]) -> list[Hunk]:
 def _summary(hunk: Hunk) -> str:
     """Return one line on a hunk that an earlier release shows in full."""
     changed = [line for line in hunk.change.split("\n") if line.startswith("+")]
-    named = [line for line in changed if "# agentcore-patch: " in line]
+    named = [line for line in changed if _NAME in line]
     what = [*named, *changed, ""][0].removeprefix("+").strip()
     return f"@@ {hunk.path} {hunk.scope} {what}".rstrip()
