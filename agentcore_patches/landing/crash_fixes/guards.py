@@ -12,19 +12,17 @@ from ..http import request_fields
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import (
-        EmbeddingReqInput,
-        GenerateReqInput,
         ReleaseMemoryOccupationReqOutput,
         ResumeMemoryOccupationReqOutput,
     )
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    from ..http.request_fields import EngineRequest
+
 logger = logging.getLogger(__name__)
 
 
-def refuse(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a request that would crash the engine.
 
     Raises:
@@ -60,7 +58,7 @@ def _find_sampling_error(
     return None
 
 
-def _refuse_rooms(obj: GenerateReqInput | EmbeddingReqInput) -> None:
+def _refuse_rooms(obj: EngineRequest) -> None:
     """Reject a room per sample, as routers send it: SGLang has one for each prompt."""
     all_params = request_fields.all_sampling_params(obj)
     has_samples = any(map(request_fields.has_samples, all_params))
@@ -71,9 +69,7 @@ def _refuse_rooms(obj: GenerateReqInput | EmbeddingReqInput) -> None:
         )
 
 
-def _refuse_processor(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def _refuse_processor(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a logit processor that cannot be loaded.
 
     The scheduler loads it in the middle of a batch. Without

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from . import logprobs, request_fields
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    from .request_fields import EngineRequest
 
 VARIABLE = "AGENTCORE_DEFAULTS"
 
@@ -90,7 +91,7 @@ def _left_out(request: Any, manager: TokenizerManager) -> list[str]:
     return left_out
 
 
-def fill_native(obj: GenerateReqInput | EmbeddingReqInput) -> None:
+def fill_native(obj: EngineRequest) -> None:
     """Set the default fields that an engine request leaves out or sets to null.
 
     The prompt's token IDs are not requested for sessions: that would be rejected.

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ResponsesRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState
 
     from .prefix import Turn
+    from .request_fields import EngineRequest
     from .traces import EventTrace
 
 _NAME = "_exchange"
@@ -139,12 +139,12 @@ def of(request: Any) -> Exchange:
     return found if isinstance(found, Exchange) else Exchange()
 
 
-def call_of(obj: GenerateReqInput | EmbeddingReqInput) -> Call:
+def call_of(obj: EngineRequest) -> Call:
     """Return the call of a request, an empty one if nothing is known of it."""
     return vars(obj).get(_NAME) or _UNKNOWN
 
 
-def note(obj: GenerateReqInput | EmbeddingReqInput, **known: Any) -> None:
+def note(obj: EngineRequest, **known: Any) -> None:
     """Replace attributes of a request's call; copies of the request keep theirs."""
     vars(obj)[_NAME] = replace(call_of(obj), **known)
 

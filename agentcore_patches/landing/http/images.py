@@ -25,7 +25,6 @@ from . import exchanges, request_fields
 if TYPE_CHECKING:
     import torch
     from sglang.srt.managers.io_struct import (
-        EmbeddingReqInput,
         GenerateReqInput,
         TokenizedEmbeddingReqInput,
         TokenizedGenerateReqInput,
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
         BaseMultiModalProcessorOutput,
         MultimodalSpecialTokens,
     )
+
+    from .request_fields import EngineRequest
 
 
 class PromptError(ValueError):
@@ -345,9 +346,7 @@ def _as_text(token_ids: list[int]) -> str:
 
 
 def check_prefilled(
-    manager: TokenizerManager,
-    obj: GenerateReqInput | EmbeddingReqInput,
-    input_ids: list[int],
+    manager: TokenizerManager, obj: EngineRequest, input_ids: list[int]
 ) -> None:
     """Reject a prompt of token IDs that the processor changed.
 
@@ -416,9 +415,7 @@ async def start_stream(
     return None
 
 
-def take_started(
-    obj: GenerateReqInput | EmbeddingReqInput,
-) -> AsyncIterator[Any] | None:
+def take_started(obj: EngineRequest) -> AsyncIterator[Any] | None:
     """Return the outputs of a stream that `start_stream` started, None without any."""
     started = exchanges.call_of(obj).started
     if started is None:

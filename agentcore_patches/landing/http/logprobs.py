@@ -14,7 +14,6 @@ from .. import release
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
-        ChatCompletionRequest,
         CompletionRequest,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.io_struct import BatchStrOutput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+    from .request_fields import ApiRequest
 
 KEYS = ("output_token_logprobs", "output_top_logprobs")
 """The engine's names of the logprobs that responses contain."""
@@ -71,7 +72,7 @@ def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
     return None
 
 
-def come_with_ids(request: ChatCompletionRequest | CompletionRequest) -> bool:
+def come_with_ids(request: ApiRequest) -> bool:
     """True if a response has logprobs, in any form, and the IDs of their tokens."""
     ids = request.return_token_ids
     has_ids = ids is not False if hasattr(request, "messages") else bool(ids)
@@ -80,9 +81,7 @@ def come_with_ids(request: ChatCompletionRequest | CompletionRequest) -> bool:
     return has_ids and (has_entries or bool(request.return_token_logprobs))
 
 
-def check(
-    manager: TokenizerManager, request: ChatCompletionRequest | CompletionRequest
-) -> str | None:
+def check(manager: TokenizerManager, request: ApiRequest) -> str | None:
     """Return why the logprobs of a request are rejected, None if they are not."""
     if request.return_token_logprobs and request.return_token_ids is False:
         return (
@@ -92,10 +91,7 @@ def check(
     return refusal(manager) if come_with_ids(request) else None
 
 
-def ask(
-    request: ChatCompletionRequest | CompletionRequest,
-    adapted_request: GenerateReqInput,
-) -> None:
+def ask(request: ApiRequest, adapted_request: GenerateReqInput) -> None:
     """Ask the engine for the logprobs of a request, with text only where it is used."""
     if request.return_tokens_as_token_ids or not adapted_request.return_logprob:
         adapted_request.return_text_in_logprobs = False

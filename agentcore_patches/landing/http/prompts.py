@@ -16,8 +16,9 @@ if TYPE_CHECKING:
         MessageProcessingResult,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+    from .request_fields import EngineRequest
 
 # Fields that patches add to a choice of a non-streaming response.
 _CHOICE_FIELDS = (
@@ -149,9 +150,7 @@ def check_prompt(
     return None
 
 
-def check(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return why the engine cannot accept a request, None if it can."""
     return (
         request_fields.find_error(manager, obj)
@@ -160,9 +159,7 @@ def check(
     )
 
 
-def _check_input_ids(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def _check_input_ids(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     session = request_fields.read(obj, "session_params")
     if session and request_fields.read(obj, "return_prompt_token_ids"):
         return (
@@ -174,16 +171,14 @@ def _check_input_ids(
     return check_prompt(manager, obj.input_ids, has_media=obj.contains_mm_input())
 
 
-def _may_be_empty(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
+def _may_be_empty(obj: EngineRequest) -> bool:
     """True if the request may have an empty prompt: its session provides the prompt."""
     session = request_fields.read(obj, "session_params")
     has_session = isinstance(session, dict) and session.get("id")
     return bool(has_session and release.SESSIONS_HAVE_PROMPTS)
 
 
-def refuse(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a request that the engine cannot accept.
 
     Raises:
@@ -315,7 +310,7 @@ def inherit_fields(get: Any) -> Any:
     """Decorate `__getitem__`: each request of a batch inherits the batch's fields."""
 
     @wraps(get)
-    def got(self: GenerateReqInput | EmbeddingReqInput, *args: Any) -> Any:
+    def got(self: EngineRequest, *args: Any) -> Any:
         obj = get(self, *args)
         for name in _OF_BATCH & vars(self).keys():
             setattr(obj, name, getattr(self, name))
@@ -325,9 +320,7 @@ def inherit_fields(get: Any) -> Any:
 
 
 def record(
-    manager: TokenizerManager,
-    obj: GenerateReqInput | EmbeddingReqInput,
-    input_ids: list[int] | None,
+    manager: TokenizerManager, obj: EngineRequest, input_ids: list[int] | None
 ) -> None:
     """Record the number of prompt tokens that are prefilled, and their IDs.
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     from .answers import Json
+
+    ApiRequest: TypeAlias = ChatCompletionRequest | CompletionRequest
+    # A request for the tokenizer manager, which may be a batch.
+    EngineRequest: TypeAlias = GenerateReqInput | EmbeddingReqInput
 
 INT32 = 2**31 - 1
 INT64 = 2**63 - 1
@@ -26,23 +34,19 @@ def read(request: Any, name: str, default: Any = None) -> Any:
     return getattr(request, name, default)
 
 
-def each(obj: GenerateReqInput | EmbeddingReqInput, name: str) -> list[Any]:
+def each(obj: EngineRequest, name: str) -> list[Any]:
     """Return the values of a field that are not None, one or one per prompt."""
     value = read(obj, name)
     values = value if isinstance(value, list) else [value]
     return [one for one in values if one is not None]
 
 
-def all_sampling_params(
-    obj: GenerateReqInput | EmbeddingReqInput,
-) -> Iterable[dict[str, Any]]:
+def all_sampling_params(obj: EngineRequest) -> Iterable[dict[str, Any]]:
     """Return the sampling parameters of a request or a batch, each object once."""
     return {id(one): one for one in each(obj, "sampling_params")}.values()
 
 
-def find_error(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def find_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return why the engine cannot accept the request, None if it can.
 
     Args:
@@ -113,9 +117,7 @@ def _find_bias_error(params: dict[str, Any]) -> str | None:
     return "logit_bias must be an object with token IDs as keys."
 
 
-def _find_scored_error(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def _find_scored_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return the error in `token_ids_logprob`: one list, or one for each prompt."""
     scored = read(obj, "token_ids_logprob")
     if scored is None:
@@ -137,7 +139,7 @@ def _find_scored_error(
     return None
 
 
-def _is_batch(obj: GenerateReqInput | EmbeddingReqInput) -> bool:
+def _is_batch(obj: EngineRequest) -> bool:
     """True if a request has several prompts, or `n` above 1."""
     prompts = obj.text if obj.text is not None else obj.input_ids
     if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):

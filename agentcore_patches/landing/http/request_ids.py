@@ -23,17 +23,16 @@ if TYPE_CHECKING:
         AbortReq,
         BatchStrOutput,
         BatchTokenIDOutput,
-        EmbeddingReqInput,
         GenerateReqInput,
         TokenizedEmbeddingReqInput,
         TokenizedGenerateReqInput,
     )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
+    from .request_fields import EngineRequest
 
-def check(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+
+def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return why the `rid` of a request cannot be used, None if it can.
 
     Args:
@@ -52,9 +51,7 @@ def check(
     return _find_error(manager, normalized)
 
 
-def refuse(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a request whose `rid` cannot be used, before SGLang normalizes it.
 
     Raises:
@@ -65,9 +62,7 @@ def refuse(
         raise ValueError(error)
 
 
-def reserve(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def reserve(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reserve the IDs of a normalized request until it finishes.
 
     SGLang 0.5.9 registers an ID only after tokenizing and sending the request. Every
@@ -91,10 +86,7 @@ def reserving(generate: Any) -> Any:
 
     @wraps(generate)
     async def generated(
-        self: TokenizerManager,
-        obj: GenerateReqInput | EmbeddingReqInput,
-        *args: Any,
-        **kwargs: Any,
+        self: TokenizerManager, obj: EngineRequest, *args: Any, **kwargs: Any
     ) -> Any:
         responses = generate(self, obj, *args, **kwargs)
         is_stream = request_fields.read(obj, "stream")
@@ -110,9 +102,7 @@ def reserving(generate: Any) -> Any:
     return generated
 
 
-def _find_error(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def _find_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return the error in the IDs of a normalized request, None if they are valid."""
     if obj.is_single:
         if obj.rid == "":
@@ -132,7 +122,7 @@ def _find_error(
     return None
 
 
-def _rids(obj: GenerateReqInput | EmbeddingReqInput) -> list[Any]:
+def _rids(obj: EngineRequest) -> list[Any]:
     """Return the IDs of a normalized request, one for each prompt of a batch."""
     return obj.rid if isinstance(obj.rid, list) else [obj.rid]
 
@@ -143,9 +133,7 @@ def _all_reserved(manager: TokenizerManager) -> dict[str, str]:
     return reserved
 
 
-def _release(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> None:
+def _release(manager: TokenizerManager, obj: EngineRequest) -> None:
     reserved = _all_reserved(manager)
     for rid, suffix in exchanges.call_of(obj).suffixes.items():
         if reserved.get(rid) == suffix:

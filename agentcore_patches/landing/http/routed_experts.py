@@ -14,13 +14,11 @@ from . import request_fields
 
 if TYPE_CHECKING:
     import numpy as np
-    from sglang.srt.entrypoints.openai.protocol import (
-        ChatCompletionRequest,
-        CompletionRequest,
-    )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
-    from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+    from .request_fields import ApiRequest, EngineRequest
 
 # Names of the number of experts in model configurations.
 _NUMBERS_OF_EXPERTS = (
@@ -45,9 +43,7 @@ class StartLen:
 
 
 def ask(
-    serving: OpenAIServingBase,
-    request: ChatCompletionRequest | CompletionRequest,
-    adapted_request: GenerateReqInput,
+    serving: OpenAIServingBase, request: ApiRequest, adapted_request: GenerateReqInput
 ) -> None:
     """Copy the fields about routed experts to the engine request.
 
@@ -62,9 +58,7 @@ def ask(
         raise ValueError(error)
 
 
-def check(
-    manager: TokenizerManager, obj: GenerateReqInput | EmbeddingReqInput
-) -> str | None:
+def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return the error in `routed_experts_start_len`, None if it is valid.
 
     A stream has sent its status before the engine could report the error. The prompt's
@@ -119,7 +113,7 @@ def add_to_output(
     meta_info["routed_experts_start_len"] = start
 
 
-def is_wanted(request: ChatCompletionRequest | CompletionRequest) -> bool:
+def is_wanted(request: ApiRequest) -> bool:
     """True if each choice of the response has its routed experts.
 
     `return_token_ids: false` keeps SGLang's own response, unless the request names a
@@ -132,9 +126,7 @@ def is_wanted(request: ChatCompletionRequest | CompletionRequest) -> bool:
 
 
 def choice_fields(
-    serving: OpenAIServingBase,
-    request: ChatCompletionRequest | CompletionRequest,
-    meta_info: dict[str, Any],
+    serving: OpenAIServingBase, request: ApiRequest, meta_info: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of a finished choice for its experts; empty without experts.
 

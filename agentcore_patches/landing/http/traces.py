@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.io_struct import GenerateReqInput
 
+    from .request_fields import ApiRequest
     from .responses import Results
 
 # Quotes inside JSON strings are escaped, so these match only keys.
@@ -424,9 +425,7 @@ def completions(generate: Any) -> Any:
     return stream
 
 
-def _at_end(
-    serving: OpenAIServingBase, request: ChatCompletionRequest | CompletionRequest
-) -> list[AtEnd]:
+def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:
     """Return the functions that make the extra fields of a finished choice.
 
     A stream has these fields on the last chunk of a choice.
@@ -462,7 +461,7 @@ def wants_prompt(request: Any) -> bool:
 
 
 def get_prompt_token_ids(
-    request: ChatCompletionRequest | CompletionRequest, ret_item: dict[str, Any]
+    request: ApiRequest, ret_item: dict[str, Any]
 ) -> list[int] | None:
     """Return the prompt's token IDs of a non-streaming response, None to omit them."""
     if request.return_token_ids is False or not wants_prompt(request):
@@ -517,7 +516,7 @@ def add_to_completion(
 def _add_fields(
     serving: OpenAIServingBase,
     choice: ChatCompletionResponseChoice | CompletionResponseChoice,
-    request: ChatCompletionRequest | CompletionRequest,
+    request: ApiRequest,
     ret_item: dict[str, Any],
 ) -> None:
     """Add logprobs and the extra fields of a finished choice to a whole response."""

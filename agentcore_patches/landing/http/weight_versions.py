@@ -12,10 +12,6 @@ from .. import release
 from . import exchanges, metrics
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import (
-        ChatCompletionRequest,
-        CompletionRequest,
-    )
     from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
     from sglang.srt.managers.io_struct import (
         BatchStrOutput,
@@ -23,6 +19,8 @@ if TYPE_CHECKING:
         LoadLoRAAdapterReqInput,
     )
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
+
+    from .request_fields import ApiRequest
 
 # Seconds between two checks whether generation was paused while an update waits.
 _POLL_INTERVAL = 0.05
@@ -99,7 +97,7 @@ def add_to_response(build: Any) -> Any:
     @wraps(build)
     def built(
         self: OpenAIServingBase,
-        request: ChatCompletionRequest | CompletionRequest,
+        request: ApiRequest,
         ret: list[Any],
         *args: Any,
         **kwargs: Any,
@@ -119,7 +117,7 @@ def add_to_response(build: Any) -> Any:
     return built
 
 
-def _wants_metadata(request: ChatCompletionRequest | CompletionRequest) -> bool:
+def _wants_metadata(request: ApiRequest) -> bool:
     is_chat = hasattr(request, "messages")
     asked = request.return_token_ids or request.return_weight_versions
     return bool(asked or (is_chat and request.return_token_ids is not False))

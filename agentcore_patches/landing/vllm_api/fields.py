@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     )
     from sglang.srt.managers.io_struct import GenerateReqInput
 
+    from ..http.request_fields import ApiRequest
+
 _GRAMMARS = ("json_schema", "regex", "ebnf", "structural_tag")
 
 _INSTEAD = "Send structured_outputs"
@@ -170,9 +172,7 @@ def _echoes_scores(request: CompletionRequest) -> bool:
 
 
 def _ask(
-    request: ChatCompletionRequest | CompletionRequest,
-    adapted: GenerateReqInput,
-    fields: dict[str, Any],
+    request: ApiRequest, adapted: GenerateReqInput, fields: dict[str, Any]
 ) -> None:
     neutral = {
         "best_of": request.n,
@@ -249,9 +249,7 @@ def _of_output(ret_item: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def stop_reason(
-    serving: OpenAIServingBase,
-    request: ChatCompletionRequest | CompletionRequest,
-    meta_info: dict[str, Any],
+    serving: OpenAIServingBase, request: ApiRequest, meta_info: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the stop string or token ID that ended a choice as a field."""
     manager = serving.tokenizer_manager
