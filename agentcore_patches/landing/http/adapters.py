@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+
+from ..shared.decorators import wrapping
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import ModelCard
@@ -15,49 +16,47 @@ if TYPE_CHECKING:
     from .answers import Json
 
 
-def by_name(resolve: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def by_name(
+    resolve: Callable[..., Any],
+    self: OpenAIServingBase,
+    request_model: Json,
+    explicit_lora_path: Json,
+) -> Any:
     """Decorate `_resolve_lora_path`: the bare name of an adapter means the adapter.
 
     An adapter may have the served name, which then no longer means the base model.
+
+    The decorated function raises:
+        HTTPException: 404, the name is neither an adapter's nor the base model's;
+            400, `lora_path` names no adapter.
     """
+    from fastapi import HTTPException
 
-    @wraps(resolve)
-    def resolved(
-        self: OpenAIServingBase, request_model: Json, explicit_lora_path: Json
-    ) -> Any:
-        """
-        Raises:
-            HTTPException: 404, the name is neither an adapter's nor the base model's;
-                400, `lora_path` names no adapter.
-        """
-        from fastapi import HTTPException
-
-        manager = self.tokenizer_manager
-        # SGLang's unit tests pass mocks, which have every attribute.
-        if manager.server_args.enable_lora is not True:
-            return resolve(self, request_model, explicit_lora_path)
-        adapter = resolve(self, request_model or "", None)
-        # An adapter that SGLang has evicted is loaded again when it is used.
-        known = manager.lora_ref_cache
-        if adapter is None and explicit_lora_path:
-            # A stream of /v1/responses would end without a word.
-            if isinstance(explicit_lora_path, str) and explicit_lora_path not in known:
-                raise HTTPException(
-                    HTTPStatus.BAD_REQUEST,
-                    f"lora_path {explicit_lora_path!r} is no loaded adapter.",
-                )
-            return explicit_lora_path
-        name = request_model if adapter is None else adapter
-        if name in known:
-            return name
-        if adapter is None and (not name or name in base_names(manager)):
-            return None
-        raise HTTPException(
-            HTTPStatus.NOT_FOUND,
-            f"The model {request_model!r} does not exist: see /v1/models.",
-        )
-
-    return resolved
+    manager = self.tokenizer_manager
+    # SGLang's unit tests pass mocks, which have every attribute.
+    if manager.server_args.enable_lora is not True:
+        return resolve(self, request_model, explicit_lora_path)
+    adapter = resolve(self, request_model or "", None)
+    # An adapter that SGLang has evicted is loaded again when it is used.
+    known = manager.lora_ref_cache
+    if adapter is None and explicit_lora_path:
+        # A stream of /v1/responses would end without a word.
+        if isinstance(explicit_lora_path, str) and explicit_lora_path not in known:
+            raise HTTPException(
+                HTTPStatus.BAD_REQUEST,
+                f"lora_path {explicit_lora_path!r} is no loaded adapter.",
+            )
+        return explicit_lora_path
+    name = request_model if adapter is None else adapter
+    if name in known:
+        return name
+    if adapter is None and (not name or name in base_names(manager)):
+        return None
+    raise HTTPException(
+        HTTPStatus.NOT_FOUND,
+        f"The model {request_model!r} does not exist: see /v1/models.",
+    )
 
 
 def list_once(model_cards: list[ModelCard]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator
-from functools import partial, wraps
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ..shared.decorators import named, wrapping
 from . import exchanges, metrics, streams, traces
 
 if TYPE_CHECKING:
@@ -74,26 +74,21 @@ class MessageTrace(traces.EventTrace):
             delta["stop_sequence"] = matched
 
 
-def events(generate: Any) -> Any:
+@wrapping
+def events(generate: Any, self: AnthropicServing, *args: Any, **kwargs: Any) -> Any:
     """Decorate the message stream: add token IDs and logprobs if requested."""
-    signature = inspect.signature(generate)
-
-    @wraps(generate)
-    def stream(self: AnthropicServing, *args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(self, *args, **kwargs).arguments
-        lines = generate(self, *args, **kwargs)
-        chat_request = bound["processed_request"]
-        if not bound["anthropic_request"].return_token_ids:
-            return lines
-        trace = MessageTrace(
-            traces.is_incremental(self.openai_serving_chat),
-            has_prompt=traces.wants_prompt(chat_request),
-        )
-        exchanges.of(chat_request).trace = trace
-        end = partial(traces.end, trace, "messages")
-        return streams.rewrite(lines, trace.stamp, error_events, end)
-
-    return stream
+    given = named(generate, (self, *args), kwargs)
+    lines = generate(self, *args, **kwargs)
+    chat_request = given["processed_request"]
+    if not given["anthropic_request"].return_token_ids:
+        return lines
+    trace = MessageTrace(
+        traces.is_incremental(self.openai_serving_chat),
+        has_prompt=traces.wants_prompt(chat_request),
+    )
+    exchanges.of(chat_request).trace = trace
+    end = partial(traces.end, trace, "messages")
+    return streams.rewrite(lines, trace.stamp, error_events, end)
 
 
 def error_events(message: str, error_type: str = _OTHER_ERRORS) -> list[str]:

@@ -7,13 +7,13 @@ template writes next.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..shared.decorators import named, wrapping
 from . import (
     conversations,
     exchanges,
@@ -310,7 +310,14 @@ def _count(said: dict[str, Any]) -> None:
         metrics.count(name, said["source"], by=said[key])
 
 
-def continued(process: Any) -> Any:
+@wrapping
+def continued(
+    process: Any,
+    self: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `_process_messages`: the prompt starts with the tokens of earlier turns.
 
     The decorated function raises:
@@ -318,31 +325,22 @@ def continued(process: Any) -> Any:
         Refused: the same, for a /v1/responses request.
     """
 
-    @wraps(process)
-    def process_turn(
-        self: OpenAIServingChat,
-        request: ChatCompletionRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        def make(serving: OpenAIServingChat, one: ChatCompletionRequest) -> Any:
-            return process(serving, one, *args, **kwargs)
+    def make(serving: OpenAIServingChat, one: ChatCompletionRequest) -> Any:
+        return process(serving, one, *args, **kwargs)
 
-        exchange = exchanges.current.get()
-        response = None if exchange is None else exchange.response
-        if exchange is not None and response is not None:
-            _ask_chat_of_response(exchange, response, request)
-        elif exchange is not None:
-            exchanges.of(request).client = exchange.client
-        try:
-            return _continue(self, request, make)
-        except PrefixError as error:
-            count_refused(error.source)
-            if response is not None:
-                raise Refused(str(error)) from error
-            raise
-
-    return process_turn
+    exchange = exchanges.current.get()
+    response = None if exchange is None else exchange.response
+    if exchange is not None and response is not None:
+        _ask_chat_of_response(exchange, response, request)
+    elif exchange is not None:
+        exchanges.of(request).client = exchange.client
+    try:
+        return _continue(self, request, make)
+    except PrefixError as error:
+        count_refused(error.source)
+        if response is not None:
+            raise Refused(str(error)) from error
+        raise
 
 
 def count_refused(source: str) -> None:
@@ -550,17 +548,12 @@ def client_of(raw_request: Request | None) -> str | None:
     return remembered.digest(keys).hex()
 
 
-def counted(handle: Any) -> Any:
+@wrapping
+async def counted(handle: Any, *args: Any, **kwargs: Any) -> Any:
     """Decorate a function that only tokenizes messages: pass on which client asks."""
-    signature = inspect.signature(handle)
-
-    @wraps(handle)
-    async def handled(*args: Any, **kwargs: Any) -> Any:
-        raw_request = signature.bind(*args, **kwargs).arguments["raw_request"]
-        with exchanges.entered(exchanges.Exchange(client_of(raw_request))):
-            return await handle(*args, **kwargs)
-
-    return handled
+    raw_request = named(handle, args, kwargs)["raw_request"]
+    with exchanges.entered(exchanges.Exchange(client_of(raw_request))):
+        return await handle(*args, **kwargs)
 
 
 def prepare(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
@@ -574,67 +567,59 @@ def prepare(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
         adapted.return_prompt_token_ids = True
 
 
-def whole(build: Any) -> Any:
+@wrapping
+def whole(
+    build: Any,
+    self: OpenAIServingChat,
+    request: ChatCompletionRequest,
+    ret: list[dict[str, Any]],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `_build_chat_response`: add `metadata.prefix`, remember the answer."""
-
-    @wraps(build)
-    def built(
-        self: OpenAIServingChat,
-        request: ChatCompletionRequest,
-        ret: list[dict[str, Any]],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        response = build(self, request, ret, *args, **kwargs)
-        turn = exchanges.of(request).turn
-        if turn is None or not hasattr(response, "choices"):
-            return response
-        turn.count()
-        if turn.metadata is not None:
-            response.metadata = {**(response.metadata or {}), "prefix": turn.metadata}
-        for choice, item in zip(response.choices, ret, strict=True):
-            turn.remember(
-                choice.message,
-                choice.finish_reason,
-                choice.matched_stop,
-                item.get("prompt_token_ids"),
-                item["output_ids"],
-            )
+    response = build(self, request, ret, *args, **kwargs)
+    turn = exchanges.of(request).turn
+    if turn is None or not hasattr(response, "choices"):
         return response
+    turn.count()
+    if turn.metadata is not None:
+        response.metadata = {**(response.metadata or {}), "prefix": turn.metadata}
+    for choice, item in zip(response.choices, ret, strict=True):
+        turn.remember(
+            choice.message,
+            choice.finish_reason,
+            choice.matched_stop,
+            item.get("prompt_token_ids"),
+            item["output_ids"],
+        )
+    return response
 
-    return built
 
-
-def streamed(generate: Any) -> Any:
+@wrapping
+def streamed(
+    generate: Any,
+    self: OpenAIServingChat,
+    adapted_request: GenerateReqInput,
+    request: ChatCompletionRequest,
+    *args: Any,
+    trace: traces.Trace | None = None,
+    **kwargs: Any,
+) -> Any:
     """Decorate `_generate_chat_stream`: add `metadata.prefix`, remember the answer."""
-
-    @wraps(generate)
-    def stream(
-        self: OpenAIServingChat,
-        adapted_request: GenerateReqInput,
-        request: ChatCompletionRequest,
-        *args: Any,
-        trace: traces.Trace | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        turn = exchanges.of(request).turn
-        if turn is None:
-            return generate(
-                self, adapted_request, request, *args, **kwargs, trace=trace
-            )
-        turn.count()
-        metadata = turn.metadata
-        if trace is None:
-            trace = traces.Trace(traces.is_incremental(self))
-        elif metadata is not None and not isinstance(trace, traces.EndTrace):
-            # A token ID trace writes the metadata of the first chunk itself.
-            trace.metadata, metadata = {"prefix": metadata}, None
-        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        if metadata is None and turn.conversation is None:
-            return lines
-        return traces.rewrite(self, lines, _follow(turn, metadata, trace))
-
-    return stream
+    turn = exchanges.of(request).turn
+    if turn is None:
+        return generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+    turn.count()
+    metadata = turn.metadata
+    if trace is None:
+        trace = traces.Trace(traces.is_incremental(self))
+    elif metadata is not None and not isinstance(trace, traces.EndTrace):
+        # A token ID trace writes the metadata of the first chunk itself.
+        trace.metadata, metadata = {"prefix": metadata}, None
+    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+    if metadata is None and turn.conversation is None:
+        return lines
+    return traces.rewrite(self, lines, _follow(turn, metadata, trace))
 
 
 def _follow(
@@ -677,26 +662,14 @@ def add_to_message(
         message.metadata = {"prefix": prefix}
 
 
-def events(generate: Any) -> Any:
+@wrapping
+def events(generate: Any, *args: Any, **kwargs: Any) -> Any:
     """Decorate the message stream: put `metadata.prefix` on its first event."""
-    signature = inspect.signature(generate)
-
-    @wraps(generate)
-    def stream(*args: Any, **kwargs: Any) -> Any:
-        lines = generate(*args, **kwargs)
-        request = signature.bind(*args, **kwargs).arguments["processed_request"]
-        turn = exchanges.of(request).turn
-        if turn is None or turn.metadata is None:
-            return lines
-        return streams.rewrite(
-            lines, _add_metadata(turn.metadata), messages.error_events
-        )
-
-    return stream
-
-
-def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
-    """Return a function that adds `metadata` to the `message_start` event."""
+    lines = generate(*args, **kwargs)
+    turn = exchanges.of(named(generate, args, kwargs)["processed_request"]).turn
+    if turn is None or turn.metadata is None:
+        return lines
+    metadata = {"prefix": turn.metadata}
     is_first = True
 
     def add(text: str) -> str:
@@ -705,10 +678,10 @@ def _add_metadata(metadata: dict[str, Any]) -> Callable[[str], str]:
         if event is None or event.data.get("type") != "message_start":
             return text
         is_first = False
-        event.data["message"]["metadata"] = {"prefix": metadata}
+        event.data["message"]["metadata"] = metadata
         return event.text()
 
-    return add
+    return streams.rewrite(lines, add, messages.error_events)
 
 
 def keep_token_ids(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import exchanges, images, metrics, request_fields, routed_experts
 
 if TYPE_CHECKING:
@@ -306,17 +306,13 @@ def take_images_and_stops(
     ]
 
 
-def inherit_fields(get: Any) -> Any:
+@wrapping
+def inherit_fields(get: Any, self: EngineRequest, *args: Any) -> Any:
     """Decorate `__getitem__`: each request of a batch inherits the batch's fields."""
-
-    @wraps(get)
-    def got(self: EngineRequest, *args: Any) -> Any:
-        obj = get(self, *args)
-        for name in _OF_BATCH & vars(self).keys():
-            setattr(obj, name, getattr(self, name))
-        return obj
-
-    return got
+    obj = get(self, *args)
+    for name in _OF_BATCH & vars(self).keys():
+        setattr(obj, name, getattr(self, name))
+    return obj
 
 
 def record(

@@ -12,9 +12,9 @@ from __future__ import annotations
 import copy
 import uuid
 from collections import Counter
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from ..shared.decorators import wrapping
 from ..shared.request_ids import SEPARATOR, rid_of
 from . import exchanges, request_fields
 
@@ -81,25 +81,21 @@ def reserve(manager: TokenizerManager, obj: EngineRequest) -> None:
     _all_reserved(manager).update(suffixes)
 
 
-def reserving(generate: Any) -> Any:
+@wrapping
+async def reserving(
+    generate: Any, self: TokenizerManager, obj: EngineRequest, *args: Any, **kwargs: Any
+) -> Any:
     """Decorate `generate_request`: release the IDs when the request is over."""
-
-    @wraps(generate)
-    async def generated(
-        self: TokenizerManager, obj: EngineRequest, *args: Any, **kwargs: Any
-    ) -> Any:
-        responses = generate(self, obj, *args, **kwargs)
-        is_stream = request_fields.read(obj, "stream")
-        try:
-            async for response in responses:
-                if not is_stream:
-                    _release(self, obj)  # It is the only response.
-                yield response
-        finally:
-            _release(self, obj)
-            await responses.aclose()
-
-    return generated
+    responses = generate(self, obj, *args, **kwargs)
+    is_stream = request_fields.read(obj, "stream")
+    try:
+        async for response in responses:
+            if not is_stream:
+                _release(self, obj)  # It is the only response.
+            yield response
+    finally:
+        _release(self, obj)
+        await responses.aclose()
 
 
 def _find_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:

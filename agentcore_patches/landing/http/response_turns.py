@@ -7,10 +7,10 @@ of the chat request.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import conversations, exchanges, responses, streams, traces
 from .prefix import FIELD, Refused, Turn, client_of, count_refused
 
@@ -30,47 +30,44 @@ class PrefixField(responses.CheckedField):
     name, type = FIELD, list[Any] | None
 
 
-def followed(create: Any) -> Any:
+@wrapping
+async def followed(
+    create: Any,
+    self: OpenAIServingResponses,
+    request: ResponsesRequest,
+    raw_request: Request | None = None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `create_responses`: the prompt starts with the earlier turns."""
-
-    @wraps(create)
-    async def follow(
-        self: OpenAIServingResponses,
-        request: ResponsesRequest,
-        raw_request: Request | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        if refusal := _find_refusal(self, request):
-            count_refused("request")
-            return self.create_error_response(refusal)
-        exchange = _start(self, request)
-        exchange.client = client_of(raw_request)
-        try:
-            with exchanges.entered(exchange):
-                response = await create(self, request, raw_request, *args, **kwargs)
-        except Refused as error:
-            return self.create_error_response(str(error))
-        turn, trace = exchange.turn, exchange.trace
-        if turn is None:
-            return response
-        turn.count()
-
-        def remember(output: list[Any]) -> None:
-            if trace is not None:
-                _remember(self, request, trace, turn, output)
-
-        if isinstance(response, AsyncGenerator):
-            results = None if trace is None else trace.results
-            lines = responses.with_results(response, results)
-            change = _add_prefix(turn, remember)
-            return streams.rewrite(lines, change, responses.error_events)
-        if hasattr(response, "output"):
-            response.metadata = _with_prefix(response.metadata, turn)
-            remember(response.output)
+    if refusal := _find_refusal(self, request):
+        count_refused("request")
+        return self.create_error_response(refusal)
+    exchange = _start(self, request)
+    exchange.client = client_of(raw_request)
+    try:
+        with exchanges.entered(exchange):
+            response = await create(self, request, raw_request, *args, **kwargs)
+    except Refused as error:
+        return self.create_error_response(str(error))
+    turn, trace = exchange.turn, exchange.trace
+    if turn is None:
         return response
+    turn.count()
 
-    return follow
+    def remember(output: list[Any]) -> None:
+        if trace is not None:
+            _remember(self, request, trace, turn, output)
+
+    if isinstance(response, AsyncGenerator):
+        results = None if trace is None else trace.results
+        lines = responses.with_results(response, results)
+        change = _add_prefix(turn, remember)
+        return streams.rewrite(lines, change, responses.error_events)
+    if hasattr(response, "output"):
+        response.metadata = _with_prefix(response.metadata, turn)
+        remember(response.output)
+    return response
 
 
 def _start(serving: OpenAIServingResponses, request: ResponsesRequest) -> Exchange:

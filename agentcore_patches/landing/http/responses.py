@@ -6,14 +6,14 @@ and logprobs on the events of a stream, or on the non-streaming response.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncGenerator
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from .. import release
+from ..shared.decorators import named, wrapping
 from . import defaults, exchanges, logprobs, streams, traces
 
 if TYPE_CHECKING:
@@ -212,57 +212,49 @@ class Results:
         await self._results.aclose()
 
 
-def results(generate: Any) -> Any:
+@wrapping
+def results(generate: Any, *args: Any, **kwargs: Any) -> Any:
     """Decorate the generator of engine results: the trace, if any, records them."""
-    signature = inspect.signature(generate)
-
-    @wraps(generate)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        exchange = exchanges.current.get()
-        made = generate(*args, **kwargs)
-        if exchange is None or exchange.trace is None:
-            return made
-        trace = exchange.trace
-        adapted = signature.bind(*args, **kwargs).arguments["adapted_request"]
-        if trace.has_logprobs:
-            adapted.return_logprob = True
-        adapted.return_prompt_token_ids = True
-        trace.results = Results(trace, made)
-        return trace.results
-
-    return traced
+    exchange = exchanges.current.get()
+    made = generate(*args, **kwargs)
+    if exchange is None or exchange.trace is None:
+        return made
+    trace = exchange.trace
+    adapted = named(generate, args, kwargs)["adapted_request"]
+    if trace.has_logprobs:
+        adapted.return_logprob = True
+    adapted.return_prompt_token_ids = True
+    trace.results = Results(trace, made)
+    return trace.results
 
 
-def responses(create: Any) -> Any:
+@wrapping
+async def responses(
+    create: Any,
+    self: OpenAIServingResponses,
+    request: ResponsesRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `create_responses`: add token IDs and logprobs if requested."""
-
-    @wraps(create)
-    async def traced(
-        self: OpenAIServingResponses,
-        request: ResponsesRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        is_asked = request.return_token_ids
-        defaults.fill(request, self.tokenizer_manager)
-        if not request.return_token_ids:
-            return await create(self, request, *args, **kwargs)
-        unsupported = find_unsupported(self, request, _FIELD)
-        if refusal := unsupported or logprobs.refusal(self.tokenizer_manager):
-            if is_asked:
-                return self.create_error_response(refusal, param=_FIELD)
-            return await create(self, request, *args, **kwargs)
-        trace = ResponseTrace(
-            bool(request.stream) and traces.is_incremental(self),
-            has_prompt=traces.wants_prompt(request),
-        )
-        with exchanges.entered(exchanges.Exchange(response=request, trace=trace)):
-            response = await create(self, request, *args, **kwargs)
-        if isinstance(response, AsyncGenerator):
-            return _stamped(trace, response)
-        return _with_trace(self, trace, response)
-
-    return traced
+    is_asked = request.return_token_ids
+    defaults.fill(request, self.tokenizer_manager)
+    if not request.return_token_ids:
+        return await create(self, request, *args, **kwargs)
+    unsupported = find_unsupported(self, request, _FIELD)
+    if refusal := unsupported or logprobs.refusal(self.tokenizer_manager):
+        if is_asked:
+            return self.create_error_response(refusal, param=_FIELD)
+        return await create(self, request, *args, **kwargs)
+    trace = ResponseTrace(
+        bool(request.stream) and traces.is_incremental(self),
+        has_prompt=traces.wants_prompt(request),
+    )
+    with exchanges.entered(exchanges.Exchange(response=request, trace=trace)):
+        response = await create(self, request, *args, **kwargs)
+    if isinstance(response, AsyncGenerator):
+        return _stamped(trace, response)
+    return _with_trace(self, trace, response)
 
 
 def find_unsupported(

@@ -8,13 +8,14 @@ token IDs and logprobs until the next line of their choice is sent, whatever tha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial, wraps
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import (
     conversations,
     exchanges,
@@ -347,82 +348,74 @@ class EventTrace(Trace):
         return {"token_ids": token_ids, "token_logprobs": logprobs.flat(lists)}
 
 
-def chat(generate: Any) -> Any:
+@wrapping
+def chat(
+    generate: Any,
+    self: OpenAIServingChat,
+    adapted_request: GenerateReqInput,
+    request: ChatCompletionRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the chat stream: add token IDs and logprobs.
 
     `return_token_ids: false` leaves the stream as it is.
     """
-
-    @wraps(generate)
-    def stream(
-        self: OpenAIServingChat,
-        adapted_request: GenerateReqInput,
-        request: ChatCompletionRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        at_end = _at_end(self, request)
-        if request.return_token_ids is False:
-            make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_ends(self, make, at_end)
-        own_trace = exchanges.of(request).trace
-        if own_trace is not None:
-            # The events that /v1/messages makes of the chunks carry the IDs.
-            return generate(
-                self, adapted_request, request, *args, **kwargs, trace=own_trace
-            )
-        trace = Trace(
-            is_incremental(self),
-            logprobs.ChatLogprobs(self).dump if request.logprobs else None,
-            is_flat=bool(request.return_token_logprobs),
-            prompt_on_chunk=wants_prompt(request),
-            prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
-            n_choices=request.n,
-            at_end=at_end,
-            required=bool(
-                request.return_token_ids or logprobs.come_with_ids(request) or at_end
-            ),
+    at_end = _at_end(self, request)
+    if request.return_token_ids is False:
+        make = partial(generate, self, adapted_request, request, *args, **kwargs)
+        return _with_ends(self, make, at_end)
+    own_trace = exchanges.of(request).trace
+    if own_trace is not None:
+        # The events that /v1/messages makes of the chunks carry the IDs.
+        return generate(
+            self, adapted_request, request, *args, **kwargs, trace=own_trace
         )
-        # SGLang's chunks carry only the logprobs of their last step.
-        request = request.model_copy(update={"logprobs": False})
-        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines, "chat")
+    trace = Trace(
+        is_incremental(self),
+        logprobs.ChatLogprobs(self).dump if request.logprobs else None,
+        is_flat=bool(request.return_token_logprobs),
+        prompt_on_chunk=wants_prompt(request),
+        prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
+        n_choices=request.n,
+        at_end=at_end,
+        required=bool(
+            request.return_token_ids or logprobs.come_with_ids(request) or at_end
+        ),
+    )
+    # SGLang's chunks carry only the logprobs of their last step.
+    request = request.model_copy(update={"logprobs": False})
+    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+    return _stamped(self, trace, lines, "chat")
 
-    return stream
 
-
-def completions(generate: Any) -> Any:
+@wrapping
+def completions(
+    generate: Any,
+    self: OpenAIServingCompletion,
+    adapted_request: GenerateReqInput,
+    request: CompletionRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the completion stream: add token IDs and logprobs if requested."""
-
-    @wraps(generate)
-    def stream(
-        self: OpenAIServingCompletion,
-        adapted_request: GenerateReqInput,
-        request: CompletionRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        at_end = _at_end(self, request)
-        if not request.return_token_ids:
-            make = partial(generate, self, adapted_request, request, *args, **kwargs)
-            return _with_ends(self, make, at_end)
-        wants_logprobs = request.logprobs is not None
-        trace = Trace(
-            is_incremental(self),
-            logprobs.completion_writer(self, request) if wants_logprobs else None,
-            is_flat=bool(request.return_token_logprobs),
-            prompt_on_chunk=False,
-            prompt_on_choices=wants_prompt(request),
-            at_end=at_end,
-        )
-        # SGLang's logprobs may be ahead of the text.
-        request = request.model_copy(
-            update={"logprobs": None, "return_token_ids": False}
-        )
-        lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-        return _stamped(self, trace, lines, "completions")
-
-    return stream
+    at_end = _at_end(self, request)
+    if not request.return_token_ids:
+        make = partial(generate, self, adapted_request, request, *args, **kwargs)
+        return _with_ends(self, make, at_end)
+    wants_logprobs = request.logprobs is not None
+    trace = Trace(
+        is_incremental(self),
+        logprobs.completion_writer(self, request) if wants_logprobs else None,
+        is_flat=bool(request.return_token_logprobs),
+        prompt_on_chunk=False,
+        prompt_on_choices=wants_prompt(request),
+        at_end=at_end,
+    )
+    # SGLang's logprobs may be ahead of the text.
+    request = request.model_copy(update={"logprobs": None, "return_token_ids": False})
+    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+    return _stamped(self, trace, lines, "completions")
 
 
 def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import exchanges, metrics
 
 if TYPE_CHECKING:
@@ -31,22 +31,19 @@ _POLL_INTERVAL = 0.05
 _NO_VERSION = "default"
 
 
-def name_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+async def name_adapter(
+    load: Callable[..., Any],
+    self: TokenizerManager,
+    obj: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the methods that load an adapter: record the version of the request."""
-
-    @wraps(load)
-    async def loaded(
-        self: TokenizerManager,
-        obj: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        result = await load(self, obj, *args, **kwargs)
-        if result.success:
-            self._update_weight_version_if_provided(obj.weight_version)
-        return result
-
-    return loaded
+    result = await load(self, obj, *args, **kwargs)
+    if result.success:
+        self._update_weight_version_if_provided(obj.weight_version)
+    return result
 
 
 def record(
@@ -87,34 +84,31 @@ def report(run: exchanges.Run, meta_info: dict[str, Any]) -> None:
         ]
 
 
-def add_to_response(build: Any) -> Any:
+@wrapping
+def add_to_response(
+    build: Any,
+    self: OpenAIServingBase,
+    request: ApiRequest,
+    ret: list[Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the builder of non-streaming responses: add weight versions.
 
     `return_token_ids: false` keeps a chat response as it is, unless versions are
     requested. A completion has them if versions or token IDs are requested.
     """
-
-    @wraps(build)
-    def built(
-        self: OpenAIServingBase,
-        request: ApiRequest,
-        ret: list[Any],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        answer = build(self, request, ret, *args, **kwargs)
-        # An error response has no choices.
-        if hasattr(answer, "choices") and _wants_metadata(request):
-            meta_info = ret[0]["meta_info"]
-            if meta_info["weight_version"] != _NO_VERSION:
-                answer.weight_version = meta_info["weight_version"]
-            answer.metadata = {
-                **(answer.metadata or {}),
-                "weight_versions": meta_info.get("weight_versions", []),
-            }
-        return answer
-
-    return built
+    answer = build(self, request, ret, *args, **kwargs)
+    # An error response has no choices.
+    if hasattr(answer, "choices") and _wants_metadata(request):
+        meta_info = ret[0]["meta_info"]
+        if meta_info["weight_version"] != _NO_VERSION:
+            answer.weight_version = meta_info["weight_version"]
+        answer.metadata = {
+            **(answer.metadata or {}),
+            "weight_versions": meta_info.get("weight_versions", []),
+        }
+    return answer
 
 
 def _wants_metadata(request: ApiRequest) -> bool:
@@ -160,19 +154,15 @@ def update_lock(manager: TokenizerManager) -> Any:
     return UpdateLock()
 
 
-def counted(update: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+async def counted(update: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Decorate the tokenizer manager's methods that update weights: count updates."""
     kind = update.__name__.rpartition("_")[2]
-
-    @wraps(update)
-    async def updated(*args: Any, **kwargs: Any) -> Any:
-        result = "failed"
-        try:
-            answer = await update(*args, **kwargs)
-            if answer[0]:
-                result = "done"
-            return answer
-        finally:
-            metrics.count(metrics.WEIGHT_UPDATES, kind, result)
-
-    return updated
+    result = "failed"
+    try:
+        answer = await update(*args, **kwargs)
+        if answer[0]:
+            result = "done"
+        return answer
+    finally:
+        metrics.count(metrics.WEIGHT_UPDATES, kind, result)

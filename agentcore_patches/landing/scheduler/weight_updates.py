@@ -10,6 +10,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import loaded_tensors, ranks, requests
 from .weight_versions import rename, weights
 
@@ -173,35 +174,33 @@ def _describe(problems: list[str]) -> str:
     )
 
 
-def attach_storage(attach: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def attach_storage(
+    attach: Callable[..., Any],
+    self: Scheduler,
+    recv_req: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Refuse to attach KV cache storage once the weights were updated.
 
     Storage looks up entries by tokens only, and may hold entries of older weights.
     """
-
-    @wraps(attach)
-    def attached(self: Scheduler, recv_req: Any, *args: Any, **kwargs: Any) -> Any:
-        if weights.n_updates:
-            return _failure(
-                recv_req,
-                "Storage is rejected: the weights were updated, and it may hold KV "
-                "cache of older weights. Start the server with it, and do not update "
-                "weights.",
-            )
-        return attach(self, recv_req, *args, **kwargs)
-
-    return attached
+    if weights.n_updates:
+        return _failure(
+            recv_req,
+            "Storage is rejected: the weights were updated, and it may hold KV "
+            "cache of older weights. Start the server with it, and do not update "
+            "weights.",
+        )
+    return attach(self, recv_req, *args, **kwargs)
 
 
-def end_update(end: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def end_update(end: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Count the end of an update that takes several requests as one more update."""
-
-    @wraps(end)
-    def ended(*args: Any, **kwargs: Any) -> Any:
-        _start_namespace()
-        return end(*args, **kwargs)
-
-    return ended
+    _start_namespace()
+    return end(*args, **kwargs)
 
 
 def _failure(recv_req: Any, message: str) -> Any:

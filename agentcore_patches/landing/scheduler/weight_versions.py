@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from .. import release
+from ..shared.decorators import wrapping
 from . import loaded_tensors, ranks
 
 if TYPE_CHECKING:
@@ -91,20 +91,17 @@ def rename(version: str | None) -> None:
         record(new_version=version)
 
 
-def load_adapter(load: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def load_adapter(
+    load: Callable[..., Any],
+    self: Scheduler,
+    recv_req: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
+) -> Any:
     """Decorate the scheduler's handler that loads an adapter: set the new version."""
-
-    @wraps(load)
-    def loaded(
-        self: Scheduler,
-        recv_req: LoadLoRAAdapterReqInput | LoadLoRAAdapterFromTensorsReqInput,
-    ) -> Any:
-        result = load(self, recv_req)
-        if result.success:
-            rename(recv_req.weight_version)
-        return result
-
-    return loaded
+    result = load(self, recv_req)
+    if result.success:
+        rename(recv_req.weight_version)
+    return result
 
 
 def dispatcher() -> Any:

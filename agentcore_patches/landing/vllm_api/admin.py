@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial, wraps
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from ..shared.decorators import wrapping
 from .bodies import (
     BadRequest,
     error_response,
@@ -597,56 +598,53 @@ def is_held(manager: TokenizerManager) -> bool:
     return manager.is_pause and mode not in ("abort", "wait")
 
 
-def replacing(load: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+@wrapping
+async def replacing(
+    load: Callable[..., Awaitable[Any]],
+    self: TokenizerManager,
+    obj: LoadLoRAAdapterReqInput,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `load_lora_adapter`: replace a loaded adapter of the same name.
 
     SGLang rejects such a name. New requests of the adapter wait meanwhile.
     """
+    if obj.lora_name not in loaded_adapters(self):
+        return await load(self, obj, *args, **kwargs)
+    from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
 
-    @wraps(load)
-    async def loaded(
-        self: TokenizerManager, obj: LoadLoRAAdapterReqInput, *args: Any, **kwargs: Any
-    ) -> Any:
-        if obj.lora_name not in loaded_adapters(self):
-            return await load(self, obj, *args, **kwargs)
-        from sglang.srt.managers.io_struct import UnloadLoRAAdapterReqInput
-
-        async with _changed(self, obj.lora_name):
-            old = UnloadLoRAAdapterReqInput(lora_name=obj.lora_name)
-            result = await self.unload_lora_adapter(old)
-            if result.success:
-                result = await load(self, obj, *args, **kwargs)
-            return result
-
-    return loaded
+    async with _changed(self, obj.lora_name):
+        old = UnloadLoRAAdapterReqInput(lora_name=obj.lora_name)
+        result = await self.unload_lora_adapter(old)
+        if result.success:
+            result = await load(self, obj, *args, **kwargs)
+        return result
 
 
-def unloading(unload: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+@wrapping
+async def unloading(
+    unload: Callable[..., Awaitable[Any]],
+    self: TokenizerManager,
+    obj: UnloadLoRAAdapterReqInput,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the method that unloads an adapter: wait for the adapter's requests.
 
     SGLang waits for them, too, but for as long as they are paused.
     """
-
-    @wraps(unload)
-    async def unloaded(
-        self: TokenizerManager,
-        obj: UnloadLoRAAdapterReqInput,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        async with _changed(self, obj.lora_name):
-            registry = self.lora_registry
-            adapter = registry.get_all_adapters().get(obj.lora_name)
-            while adapter is not None and registry._counters[adapter.lora_id].value():
-                if is_held(self):
-                    raise ValueError(
-                        f"The adapter {obj.lora_name!r} was not unloaded: its requests "
-                        "are paused. Resume generation, or abort them."
-                    )
-                await asyncio.sleep(_POLL_INTERVAL)
-            return await unload(self, obj, *args, **kwargs)
-
-    return unloaded
+    async with _changed(self, obj.lora_name):
+        registry = self.lora_registry
+        adapter = registry.get_all_adapters().get(obj.lora_name)
+        while adapter is not None and registry._counters[adapter.lora_id].value():
+            if is_held(self):
+                raise ValueError(
+                    f"The adapter {obj.lora_name!r} was not unloaded: its requests "
+                    "are paused. Resume generation, or abort them."
+                )
+            await asyncio.sleep(_POLL_INTERVAL)
+        return await unload(self, obj, *args, **kwargs)
 
 
 @asynccontextmanager
@@ -672,22 +670,22 @@ def _changes(manager: TokenizerManager) -> tuple[Counter[str], asyncio.Condition
     return changes
 
 
-def resolving(resolve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+@wrapping
+async def resolving(
+    resolve: Callable[..., Awaitable[Any]],
+    self: TokenizerManager,
+    obj: GenerateReqInput,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the method that looks up a request's adapters: wait for new ones."""
-
-    @wraps(resolve)
-    async def resolved(
-        self: TokenizerManager, obj: GenerateReqInput, *args: Any, **kwargs: Any
-    ) -> Any:
-        named = obj.lora_path
-        if named:
-            paths = named if isinstance(named, list) else [named]
-            names, is_over = _changes(self)
-            async with is_over:
-                await is_over.wait_for(lambda: not any(names[path] for path in paths))
-        return await resolve(self, obj, *args, **kwargs)
-
-    return resolved
+    named = obj.lora_path
+    if named:
+        paths = named if isinstance(named, list) else [named]
+        names, is_over = _changes(self)
+        async with is_over:
+            await is_over.wait_for(lambda: not any(names[path] for path in paths))
+    return await resolve(self, obj, *args, **kwargs)
 
 
 def config(manager: TokenizerManager) -> dict[str, Any]:

@@ -6,11 +6,11 @@ without it the response would hold other tokens, or less than the request asks f
 
 from __future__ import annotations
 
-from functools import wraps
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from ..http import logprobs
+from ..shared.decorators import wrapping
 from . import generate, sampling
 from .bodies import BadRequest, find_stop_reason, flag, integer, is_off
 
@@ -201,41 +201,38 @@ def _ask(
     params.update(grammar)
 
 
-def finished(build: Any) -> Any:
+@wrapping
+def finished(
+    build: Any,
+    self: OpenAIServingCompletion,
+    request: CompletionRequest,
+    ret: list[dict[str, Any]],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate `_build_completion_response`: add vLLM's fields of logprobs.
 
     They are those of the prompt, and the position of each token in the text.
     """
-
-    @wraps(build)
-    def built(
-        self: OpenAIServingCompletion,
-        request: CompletionRequest,
-        ret: list[dict[str, Any]],
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        count = request.prompt_logprobs
-        found: list[Any] = []
-        if count is not None:
-            found = [generate.prompt_logprobs(count, one["meta_info"]) for one in ret]
-            ret = [_of_output(one, request.logprobs or 0) for one in ret]
-        echoes_scores = _echoes_scores(request)
-        if echoes_scores:
-            own_top = logprobs.with_own_top
-            ret = [{**one, "meta_info": own_top(one["meta_info"])} for one in ret]
-            # With 0, SGLang omits the prompt's from 0.5.21 on.
-            request = request.model_copy(update={"logprobs": 1})
-        response = build(self, request, ret, *args, **kwargs)
-        for choice, prompt_logprobs in zip(response.choices, found, strict=False):
-            choice.prompt_logprobs = prompt_logprobs
-        if request.logprobs is not None and (echoes_scores or request.return_token_ids):
-            for choice in response.choices:
-                lengths = map(len, choice.logprobs.tokens)
-                choice.logprobs.text_offset = [*accumulate(lengths, initial=0)][:-1]
-        return response
-
-    return built
+    count = request.prompt_logprobs
+    found: list[Any] = []
+    if count is not None:
+        found = [generate.prompt_logprobs(count, one["meta_info"]) for one in ret]
+        ret = [_of_output(one, request.logprobs or 0) for one in ret]
+    echoes_scores = _echoes_scores(request)
+    if echoes_scores:
+        own_top = logprobs.with_own_top
+        ret = [{**one, "meta_info": own_top(one["meta_info"])} for one in ret]
+        # With 0, SGLang omits the prompt's from 0.5.21 on.
+        request = request.model_copy(update={"logprobs": 1})
+    response = build(self, request, ret, *args, **kwargs)
+    for choice, prompt_logprobs in zip(response.choices, found, strict=False):
+        choice.prompt_logprobs = prompt_logprobs
+    if request.logprobs is not None and (echoes_scores or request.return_token_ids):
+        for choice in response.choices:
+            lengths = map(len, choice.logprobs.tokens)
+            choice.logprobs.text_offset = [*accumulate(lengths, initial=0)][:-1]
+    return response
 
 
 def _of_output(ret_item: dict[str, Any], count: int) -> dict[str, Any]:

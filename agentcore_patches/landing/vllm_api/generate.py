@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from functools import lru_cache, wraps
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from ..http import (
     streams,
 )
 from ..http.choices import Choice
+from ..shared.decorators import wrapping
 from . import aborts, admin, content_parts, rendering
 from .bodies import (
     BadRequest,
@@ -650,48 +651,41 @@ def _numbers(values: list[float]) -> list[str]:
     return orjson.dumps(floored)[1:-1].decode().split(",")
 
 
-def tokenized(handle: Any) -> Any:
+@wrapping
+async def tokenized(
+    handle: Any,
+    self: OpenAIServingTokenize,
+    adapted_request: TokenizeRequest,
+    request: TokenizeRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """Decorate the handler of /tokenize: add each token as text, if requested."""
-
-    @wraps(handle)
-    async def answer(
-        self: OpenAIServingTokenize,
-        adapted_request: TokenizeRequest,
-        request: TokenizeRequest,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        more = request.model_extra or {}
-        is_continued = request_fields.read(request, "continue_final_message")
-        if more.get("add_generation_prompt") is False and not is_continued:
-            return self.create_error_response(
-                "add_generation_prompt: false is not supported by this SGLang. It "
-                "needs SGLang 0.5.23 or later."
-            )
-        response = await handle(self, adapted_request, request, *args, **kwargs)
-        if request.return_token_strs and hasattr(response, "tokens"):
-            to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens
-            tokens = response.tokens
-            is_batch = tokens and isinstance(tokens[0], list)
-            response.token_strs = (
-                [*map(to_tokens, tokens)] if is_batch else to_tokens(tokens)
-            )
-        return response
-
-    return answer
+    more = request.model_extra or {}
+    is_continued = request_fields.read(request, "continue_final_message")
+    if more.get("add_generation_prompt") is False and not is_continued:
+        return self.create_error_response(
+            "add_generation_prompt: false is not supported by this SGLang. It "
+            "needs SGLang 0.5.23 or later."
+        )
+    response = await handle(self, adapted_request, request, *args, **kwargs)
+    if request.return_token_strs and hasattr(response, "tokens"):
+        to_tokens = self.tokenizer_manager.tokenizer.convert_ids_to_tokens
+        tokens = response.tokens
+        is_batch = tokens and isinstance(tokens[0], list)
+        response.token_strs = (
+            [*map(to_tokens, tokens)] if is_batch else to_tokens(tokens)
+        )
+    return response
 
 
-def detokenized(handle: Any) -> Any:
+@wrapping
+async def detokenized(handle: Any, *args: Any, **kwargs: Any) -> Any:
     """Decorate the handler of /detokenize: add the text under vLLM's name."""
-
-    @wraps(handle)
-    async def answer(*args: Any, **kwargs: Any) -> Any:
-        response = await handle(*args, **kwargs)
-        if hasattr(response, "text"):
-            response.prompt = response.text
-        return response
-
-    return answer
+    response = await handle(*args, **kwargs)
+    if hasattr(response, "text"):
+        response.prompt = response.text
+    return response
 
 
 class _Choices:
