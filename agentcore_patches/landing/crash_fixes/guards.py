@@ -23,11 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
-    """Reject a request that would crash the engine.
-
-    Raises:
-        ValueError: the message names the field.
-    """
+    """Reject a request that would crash the engine, and name the field."""
     for params in request_fields.all_sampling_params(obj):
         error = _find_sampling_error(manager, params)
         if error is not None:
@@ -95,11 +91,7 @@ def raise_refusal(
         ReleaseMemoryOccupationReqOutput | ResumeMemoryOccupationReqOutput
     ],
 ) -> None:
-    """Turn a scheduler's refusal to release or resume memory into a 400.
-
-    Raises:
-        ValueError: a scheduler refused.
-    """
+    """Turn a scheduler's refusal to release or resume memory into a 400."""
     for answer in answers:
         if answer.refusal is not None:
             raise ValueError(answer.refusal)

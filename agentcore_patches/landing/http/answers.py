@@ -58,12 +58,7 @@ class RequestTokenIds:
 
 
 async def answer(request: Any, making: Awaitable[Any]) -> Any:
-    """Return the HTTP response, or a pydantic model that FastAPI will write.
-
-    Args:
-        request: the request of the API, of any endpoint.
-        making: builds the pydantic model or an error response.
-    """
+    """Return the HTTP response, or a pydantic model that FastAPI will write."""
     unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]] = []
     exchanges.of(request).unwritten = unwritten
     response = await making

@@ -45,14 +45,7 @@ def memory() -> Memory | None:
 
 
 def check_server(server_args: ServerArgs) -> None:
-    """Refuse to start the server with a memory setting that it does not support.
-
-    Args:
-        server_args: some releases do not declare the fields of `ServerArgs` statically.
-
-    Raises:
-        ValueError: the message says what to do.
-    """
+    """Refuse to start the server with a memory setting that it does not support."""
     ignored_patterns()
     if not _megabytes():
         return
@@ -85,11 +78,7 @@ def _megabytes() -> int:
 
 @cache
 def ignored_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of volatile system text, one per line of the variable.
-
-    Raises:
-        ValueError: a pattern is not valid; the message says what to do.
-    """
+    """Return the patterns of volatile system text, one per line of the variable."""
     patterns = []
     for line in os.environ.get(IGNORE, "").splitlines():
         text = line.strip()
@@ -123,9 +112,6 @@ def find(
     and each message's role, content and tool calls. Parts that clients rewrite do not
     count: tool call IDs, the spelling of arguments, reasoning, and volatile text of
     system messages.
-
-    Args:
-        client: identifies the client.
     """
     parser = serving.reasoning_parser
     described: list[tuple[int, list[Any]]] = []
@@ -173,11 +159,7 @@ def with_answer(
     answer: ChatCompletionMessageGenericParam | ChatMessage | Answer,
     reasoning_parser: str | None,
 ) -> Conversation:
-    """Return a conversation with the assistant's answer appended.
-
-    Args:
-        answer: has `content` and `tool_calls`.
-    """
+    """Return a conversation with the assistant's answer appended."""
     return conversation.with_answer(_describe_assistant(answer, reasoning_parser))
 
 

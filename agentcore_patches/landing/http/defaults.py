@@ -37,11 +37,7 @@ _NOT_IN_STREAMS = ("return_prompt_token_ids", "return_meta_info")
 
 @cache
 def values() -> Mapping[str, bool]:
-    """Return the values of the fields that `AGENTCORE_DEFAULTS` names.
-
-    Raises:
-        ValueError: a name is not one of `FLAGS`, or a value is not true or false.
-    """
+    """Return the values of the fields that `AGENTCORE_DEFAULTS` names."""
     parts = os.environ.get(VARIABLE, "").split(",")
     found: dict[str, bool] = {}
     for part in filter(None, map(str.strip, parts)):

@@ -94,11 +94,7 @@ def _release_lora(manager: TokenizerManager, state: ReqState, abort: AbortReq) -
 
 
 def raise_refusal(content: dict[str, Any]) -> None:
-    """Fail a stream with the error for which the scheduler rejected the request.
-
-    Raises:
-        ValueError: the scheduler's reason, such as a prompt that is too long.
-    """
+    """Fail a stream with the error for which the scheduler rejected the request."""
     reason = content["meta_info"]["finish_reason"]
     if reason and reason["type"] == "abort" and reason.get("status_code") == 400:
         raise ValueError(reason["message"])
@@ -115,11 +111,7 @@ def abort_elsewhere(manager: TokenizerManager, rid: str) -> None:
 
 
 def refuse_pause(manager: TokenizerManager) -> None:
-    """Refuse to pause a server with several tokenizer workers.
-
-    Raises:
-        HTTPException: there are several; only the worker that is asked would pause.
-    """
+    """Refuse to pause a server with several tokenizer workers."""
     if manager.server_args.tokenizer_worker_num > 1:
         import fastapi
 
@@ -136,10 +128,6 @@ def drop_logprobs(output: BatchStrOutput, index: int) -> None:
     """Drop the output logprobs of a request that has no tokens (`max_new_tokens: 0`).
 
     SGLang samples one token if the request shares its prefill with others.
-
-    Args:
-        output: an output of the batch.
-        index: position of the request in it.
     """
     if output.completion_tokens[index]:
         return

@@ -109,11 +109,6 @@ def require_finite(
     """Fail a request whose new logprobs hold NaN or infinity, with a clear error.
 
     JSON has neither: a response would contain `null`, or fail without a message.
-
-    Args:
-        meta_info: metadata of the request's output, in the making.
-        output: outputs of several requests, as the scheduler sent them.
-        index: position of the request in them.
     """
     for of_requests, of_what in (
         (output.output_token_logprobs_val, "the answer"),
@@ -159,11 +154,7 @@ def cut(ret: list[dict[str, Any]]) -> None:
 
 
 def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> None:
-    """Drop logprobs that a completion must not contain.
-
-    Raises:
-        ValueError: the engine gave fewer logprobs than tokens.
-    """
+    """Drop logprobs that a completion must not contain."""
     cut(ret)
     if request.echo and not has_prompt(request):
         nothing = dict.fromkeys(("input_token_logprobs", "input_top_logprobs"))
@@ -296,7 +287,6 @@ def write(
     Args:
         meta_info: `output_token_logprobs` has one row `(logprob, token ID, text)` per
             token. `output_top_logprobs`, unless absent or empty, has a list of rows.
-        dump_numbers: writes numbers as JSON.
 
     Raises:
         AttributeError, LookupError, TypeError, ValueError: the lists have another form.
@@ -342,14 +332,7 @@ class ChatLogprobs:
         self._is_as_from_models: bool | None = None
 
     def dump(self, meta_info: dict[str, Any]) -> str:
-        """Write the logprobs of one chunk as JSON.
-
-        Args:
-            meta_info: the lists for the chunk's own tokens, as `write` takes them.
-
-        Raises:
-            AttributeError, LookupError, TypeError, ValueError: the models reject them.
-        """
+        """Write the logprobs of one chunk as JSON."""
         written = None
         if self._is_as_from_models is not False:
             try:

@@ -125,9 +125,6 @@ def start(server_args: ServerArgs) -> None:
 
     prometheus_client must not be imported before SGLang sets PROMETHEUS_MULTIPROC_DIR.
     Every series starts at 0, so that the first increase is seen as one.
-
-    Args:
-        server_args: some releases do not declare the fields of `ServerArgs` statically.
     """
     if not server_args.enable_metrics or _series:
         return
@@ -154,11 +151,7 @@ def is_on() -> bool:
 
 
 def count(name: str, *values: str, by: int = 1) -> None:
-    """Add to a counter; without such a series, do nothing.
-
-    Args:
-        values: the values of its labels.
-    """
+    """Add to the counter with these label values; without such a series, do nothing."""
     one = _series.get((name, *values))
     if one is not None:
         one.inc(by)
@@ -172,11 +165,7 @@ def set_to(name: str, value: int) -> None:
 
 
 def count_miss(missed: str) -> None:
-    """Count a turn that the memory did not find.
-
-    Args:
-        missed: the reason, as in `metadata.prefix.missed`.
-    """
+    """Count a turn that the memory did not find, by its `metadata.prefix.missed`."""
     reason = "message" if missed.startswith("message ") else missed
     known = (MEMORY_MISSES, reason) in _series
     count(MEMORY_MISSES, reason if known else OTHER)

@@ -363,11 +363,7 @@ def _ask_chat_of_response(
 def _continue(
     serving: OpenAIServingChat, request: ChatCompletionRequest, process: Any
 ) -> Any:
-    """Process the messages of a request, and put the prefix in front of the prompt.
-
-    Raises:
-        PrefixError: the prefix that the request asks for cannot be used.
-    """
+    """Process the messages of a request, and put the prefix in front of the prompt."""
     manager = serving.tokenizer_manager
     exchange = exchanges.of(request)
     exchange.turn = None
@@ -444,11 +440,7 @@ def _stops(request: ChatCompletionRequest) -> list[str]:
 def _find_asked(
     manager: TokenizerManager, request: ChatCompletionRequest
 ) -> Prefix | None:
-    """Return the prefix that a request asks for, None without one.
-
-    Raises:
-        PrefixError: the prefix is not valid.
-    """
+    """Return the prefix that a request asks for, None without one."""
     prefix, last = None, None
     for index, message in enumerate(request.messages):
         if message.role != "assistant":
@@ -486,11 +478,7 @@ def _find_asked(
 
 
 def _ids_of(message: Any, field: str, index: int) -> list[Any] | None:
-    """Return the token IDs in a field of a message, None if there are none.
-
-    Raises:
-        PrefixError: the value is not a list.
-    """
+    """Return the token IDs in a field of a message, None if there are none."""
     value = getattr(message, field)
     if value is not None and not isinstance(value, list):
         raise PrefixError(
@@ -694,11 +682,7 @@ def keep_token_ids(messages: list[Any] | None, dumped: list[dict[str, Any]]) -> 
 
 
 def with_chat(values: object) -> object:
-    """Move the chat fields of a /tokenize request into `chat_request`.
-
-    Raises:
-        ValueError: the request has both a prompt and messages.
-    """
+    """Move the chat fields of a /tokenize request into `chat_request`."""
     if not isinstance(values, dict) or values.get("messages") is None:
         return values
     if values.get("prompt") is not None:

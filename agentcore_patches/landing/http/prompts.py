@@ -179,11 +179,7 @@ def _may_be_empty(obj: EngineRequest) -> bool:
 
 
 def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
-    """Reject a request that the engine cannot accept.
-
-    Raises:
-        ValueError: the message gives the reason.
-    """
+    """Reject a request that the engine cannot accept."""
     error = check(manager, obj)
     if error is not None:
         raise ValueError(error)
@@ -236,12 +232,7 @@ def without_null(body: dict[str, Any]) -> dict[str, Any]:
 def process_token_ids(
     serving: OpenAIServingChat, request: ChatCompletionRequest, constraint: Any
 ) -> MessageProcessingResult:
-    """Build the processing result of a chat request that has `input_ids`.
-
-    Args:
-        request: its `input_ids` are the prompt, so no chat template is applied.
-        constraint: grammar of the tool calls, None without one.
-    """
+    """Build the processing result of a chat request that has `input_ids`."""
     from sglang.srt.entrypoints.openai.protocol import MessageProcessingResult
 
     result = MessageProcessingResult(
@@ -321,14 +312,8 @@ def record(
     """Record the number of prompt tokens that are prefilled, and their IDs.
 
     Args:
-        manager: has the length to which the scheduler truncates prompts
-            (--allow-auto-truncate).
         obj: the tokenized request. In a batch of 0.5.10, the state may get another
             object for the same request later.
-        input_ids: the prompt, None if it is not given as token IDs.
-
-    Raises:
-        ValueError: the prompt is empty, which would crash the engine.
     """
     if input_ids is None:
         return

@@ -173,11 +173,7 @@ class Memory:
                 self._evict()
 
     def explain(self, conversation: Conversation) -> str:
-        """Return why a turn is not found.
-
-        Args:
-            conversation: the missed turn, up to its last assistant message.
-        """
+        """Return why a turn, up to its last assistant message, is not found."""
         with self._lock:
             missing = (
                 part.name

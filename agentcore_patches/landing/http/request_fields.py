@@ -49,9 +49,7 @@ def all_sampling_params(obj: EngineRequest) -> Iterable[dict[str, Any]]:
 def find_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     """Return why the engine cannot accept the request, None if it can.
 
-    Args:
-        manager: has the size of the vocabulary.
-        obj: a request or a batch. Stop token IDs that no model can sample are removed.
+    Stop token IDs that no model can sample are removed.
     """
     for params in all_sampling_params(obj):
         error = _find_tokenizer_error(manager, params)

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 
 def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
-    """Return why the `rid` of a request cannot be used, None if it can.
-
-    Args:
-        manager: has the IDs that are in use.
-        obj: the request, before SGLang normalizes it.
-    """
+    """Return why the `rid` of a request, not normalized yet, is rejected; or None."""
     # Before 0.5.10, /tokenize and similar requests come here and have no `rid`.
     is_reserved = exchanges.call_of(obj).suffixes
     if request_fields.read(obj, "rid") is None or is_reserved:
@@ -52,11 +47,7 @@ def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
 
 
 def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
-    """Reject a request whose `rid` cannot be used, before SGLang normalizes it.
-
-    Raises:
-        ValueError: the message names the `rid`.
-    """
+    """Reject a request whose `rid` cannot be used, before SGLang normalizes it."""
     error = check(manager, obj)
     if error is not None:
         raise ValueError(error)
@@ -67,9 +58,6 @@ def reserve(manager: TokenizerManager, obj: EngineRequest) -> None:
 
     SGLang 0.5.9 registers an ID only after tokenizing and sending the request. Every
     release drops the ID of a request with `n` > 1 before its samples are generated.
-
-    Raises:
-        ValueError: another request has one of the IDs, or an ID is not a string.
     """
     if obj.rid == "":
         obj.regenerate_rid()
@@ -140,7 +128,6 @@ def for_engine(manager: TokenizerManager, message: Any) -> Any:
     """Replace the `rid`s in a message to the engine by the engine's IDs.
 
     Args:
-        manager: the sender, which has the IDs.
         message: a tokenized request, a batch of them, an abort or any other message.
     """
     from sglang.srt.managers import io_struct

@@ -111,11 +111,7 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
 def _add_prefix(
     turn: Turn, remember: Callable[[list[Any]], None]
 ) -> Callable[[str], str]:
-    """Return a function that adds `metadata.prefix` and remembers the last response.
-
-    Args:
-        remember: takes the output of the last response.
-    """
+    """Return a function that adds `metadata.prefix` and remembers the last response."""
 
     def add(text: str) -> str:
         # Quotes inside JSON strings are escaped, so this matches only a key.

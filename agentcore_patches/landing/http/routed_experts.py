@@ -45,11 +45,7 @@ class StartLen:
 def ask(
     serving: OpenAIServingBase, request: ApiRequest, adapted_request: GenerateReqInput
 ) -> None:
-    """Copy the fields about routed experts to the engine request.
-
-    Raises:
-        ValueError: the start is not valid.
-    """
+    """Copy the fields about routed experts to the engine request."""
     # Up to 0.5.11, SGLang does not copy them itself.
     adapted_request.return_routed_experts = bool(request.return_routed_experts)
     adapted_request.routed_experts_start_len = request.routed_experts_start_len
@@ -94,11 +90,7 @@ def check(manager: TokenizerManager, obj: EngineRequest) -> str | None:
 def add_to_output(
     manager: TokenizerManager, state: ReqState, meta_info: dict[str, Any]
 ) -> None:
-    """Cut a request's experts to the requested start, and report the start.
-
-    Args:
-        meta_info: the `meta_info` of the request's next output.
-    """
+    """Cut a request's experts to the requested start, and report the start."""
     obj = state.obj
     if not request_fields.read(obj, "return_routed_experts"):
         # The engine returns them if another request of the batch wants them.
@@ -192,9 +184,6 @@ def in_shape(manager: TokenizerManager, encoded: str, shape: str, start: int) ->
     Args:
         shape: "npy", "object" or "nested".
         start: token of the first row.
-
-    Raises:
-        ValueError: an expert has a negative number.
     """
     rows = _rows(manager, encoded)
     if shape == "nested":

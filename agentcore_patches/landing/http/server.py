@@ -19,14 +19,7 @@ ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
 
 
 def check_environment(server_args: ServerArgs) -> None:
-    """Refuse to start with environment variables that are not valid or not supported.
-
-    Args:
-        server_args: some releases do not declare the fields of `ServerArgs` statically.
-
-    Raises:
-        ValueError: the message names the variable and says what to do.
-    """
+    """Refuse to start with environment variables that are not valid or not supported."""
     if release.HAS_RUST_SERVER:
         from sglang.srt.environ import envs
 
@@ -37,11 +30,7 @@ def check_environment(server_args: ServerArgs) -> None:
 
 
 def refuse_rust_server() -> None:
-    """Refuse to start the Rust server, which does not run the patched code.
-
-    Raises:
-        ValueError: the environment does not allow an unpatched server.
-    """
+    """Refuse to start the Rust server: it does not run the patched code."""
     what = (
         "SGLANG_RUST_SERVER=1 starts SGLang's Rust server, which does not run the "
         f"code that agentcore-patch {release.VERSION} changed"
@@ -54,11 +43,7 @@ def refuse_rust_server() -> None:
 
 
 def announce(info: dict[str, Any], server_args: ServerArgs) -> None:
-    """Report the installed patches in the log, in /server_info and on /metrics.
-
-    Raises:
-        ValueError: an environment variable is not valid.
-    """
+    """Report the installed patches in the log, in /server_info and on /metrics."""
     from sglang.version import __version__
 
     listed = listed_release(__version__)

@@ -31,8 +31,6 @@ def join_customized_info(
     Args:
         out: the merged chunk, with everything else already joined. A single chunk is
             its own merged chunk.
-        chunks: the queued chunks.
-        state: state of their request.
     """
     if len(chunks) == 1:
         return

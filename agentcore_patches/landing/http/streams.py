@@ -85,8 +85,6 @@ async def rewrite(
 
     Args:
         lines: the strings of the stream; it is closed at the end.
-        error_events: converts an error message to error events.
-        end: called after the last event.
         raise_first: raise an error on the first event, so that SGLang handles it.
     """
     is_changing = False

@@ -282,11 +282,7 @@ class Trace:
         )
 
     def end(self) -> None:
-        """Check at the end of the stream that no token IDs are pending.
-
-        Raises:
-            ValueError: token IDs are pending, and the stream sent no error.
-        """
+        """Check at the end of the stream that no token IDs are pending."""
         waiting = [
             choice.index
             for choice in self.choices.values()
@@ -337,11 +333,7 @@ class EventTrace(Trace):
         return self.last is not None and self.last.n_sent != self.last.n_received
 
     def take(self) -> dict[str, Any]:
-        """Return the pending IDs and logprobs as fields of an event.
-
-        Raises:
-            ValueError: the engine returned fewer logprobs than tokens.
-        """
+        """Return the pending IDs and logprobs as fields of an event."""
         if self.last is None or not self.is_pending():
             return {}
         token_ids, lists = self.last.take()
@@ -526,11 +518,7 @@ def _stamped(
     lines: Any,
     endpoint: str = "",
 ) -> AsyncIterator[str | bytes]:
-    """Stamp the lines of a stream.
-
-    Args:
-        endpoint: the endpoint for which a traced answer is counted, empty for none.
-    """
+    """Stamp the lines of a stream."""
 
     return rewrite(serving, lines, trace.stamp, partial(end, trace, endpoint))
 

@@ -49,14 +49,7 @@ async def name_adapter(
 def record(
     state: ReqState, meta_info: dict[str, Any], output: BatchStrOutput, index: int
 ) -> None:
-    """Store the weight versions of a request, and add them to its `meta_info`.
-
-    Args:
-        state: state of the request.
-        meta_info: `meta_info` of its next output.
-        output: output of the batch.
-        index: position of the request in the batch.
-    """
+    """Store the weight versions of a request, and add them to its `meta_info`."""
     run = exchanges.run_of(state)
     # Outputs of embeddings have no such column.
     column = getattr(output, "weight_versions", None)

@@ -115,11 +115,7 @@ def enter_barrier(scheduler: Scheduler) -> None:
 
 
 def _wait(work: Work, timeout: timedelta | None) -> None:
-    """Wait for the other ranks.
-
-    Raises:
-        RuntimeError: a rank crashed or did not answer in time.
-    """
+    """Wait for the other ranks."""
     if timeout is None:
         work.wait()
     else:

@@ -45,12 +45,7 @@ def merge_last_batch(scheduler: Scheduler) -> None:
 
 
 def find_turn(session_params: SessionParams, turns: dict[str, Any]) -> None:
-    """Replace the `rid` of an earlier turn in a session request by the engine's ID.
-
-    Args:
-        session_params: `rid` is the client's ID of the earlier turn.
-        turns: the session's turns, by the engine's IDs.
-    """
+    """Replace the `rid` of an earlier turn in a session request by the engine's ID."""
     if session_params.rid is None or session_params.rid in turns:
         return
     for engine_rid in reversed(turns):

@@ -63,11 +63,7 @@ weights = _Weights()
 
 
 def register(scheduler: Scheduler, server_args: ServerArgs) -> None:
-    """Register the scheduler of this process and its first weights.
-
-    Raises:
-        RuntimeError: another rank of this server does not run the same patches.
-    """
+    """Register the scheduler of this process and its first weights."""
     weights.scheduler = scheduler
     weights.version = server_args.weight_version
     weights.checkpoint = server_args.model_path
@@ -142,11 +138,7 @@ def assign_tokens(batch: ScheduleBatch) -> None:
 
 
 def new_spans(rids: Iterable[str]) -> list[list[Any] | None] | None:
-    """Return the version spans of the requests in an output that have new ones.
-
-    Args:
-        rids: IDs of the requests in the output, in order.
-    """
+    """Return the version spans of the requests in an output that have new ones."""
     if not weights.unsent:
         return None
     new = {*weights.unsent.keys()}.intersection(rids)

@@ -27,11 +27,8 @@ def add_to_column(
 
     Args:
         column: the values sent under one key, one item for each request so far.
-        values: the values of this request; None if it has none.
         n_before: number of requests in the batch before this one. Requests that the
             column lacks do not have the key, and get None.
-        start: index of the first token to send.
-        end: index after the last token to send.
     """
     column.extend([None] * (n_before - len(column)))
     new = (values or [])[start:end]
@@ -59,11 +56,8 @@ def add_to_output(
 
     Args:
         state: the request's state; `output_ids` does not include this chunk yet.
-        meta_info: the chunk's.
-        key: the sampler's name for the values.
         column: the new values of each request in the batch. An item is None or missing
             if the request has no values.
-        index: position of the request in the batch.
     """
     values = column[index] if index < len(column) else None
     if values is None:

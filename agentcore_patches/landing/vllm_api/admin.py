@@ -97,7 +97,6 @@ def add_routes(
     """Add vLLM's control endpoints to the server.
 
     Args:
-        native: SGLang's own endpoints, by name.
         abort_running: aborts a request of vLLM's endpoint by its ID, or all of them;
             returns how many it found.
     """
@@ -299,11 +298,7 @@ class _Control:
             await asyncio.sleep(_POLL_INTERVAL)
 
     async def _flush(self, field: str | None) -> None:
-        """Flush the prefix cache, once the engine has released finished requests.
-
-        Raises:
-            BadRequest: requests use the cache.
-        """
+        """Flush the prefix cache, once the engine has released finished requests."""
         deadline = time.monotonic() + _SETTLES_WITHIN
         while not (await self._manager.flush_cache()).success:
             is_busy = await self._manager.model_update_lock.is_locked()
@@ -429,11 +424,7 @@ class _Control:
         return tags
 
     async def _call(self, name: str, obj: Any, call: _Call) -> None:
-        """Call SGLang's endpoint.
-
-        Raises:
-            BadRequest: it answers with an error.
-        """
+        """Call SGLang's endpoint; its error becomes a `BadRequest`."""
         response = await self._native[name](obj, call.request)
         # Some endpoints return a plain object if they succeed.
         status = getattr(response, "status_code", 200)

@@ -24,7 +24,7 @@ _ERRORS = {
 
 
 class BadRequest(ValueError):
-    """A request that cannot be served as it is.
+    """A request that cannot be served as it is; all code that reads one raises this.
 
     Attributes:
         field: the name of the request's field, None if the engine rejected the request.
@@ -48,11 +48,7 @@ def is_number(value: Json) -> bool:
 
 
 def integer(name: str, value: Json, least: int, most: int) -> int:
-    """Check an integer; 5.0 is 5, as in SGLang's own fields.
-
-    Raises:
-        BadRequest: the value is not an integer, or is out of range.
-    """
+    """Check an integer; 5.0 is 5, as in SGLang's own fields."""
     number: int = request_fields.as_integer(value)
     error = request_fields.find_range_error(name, number, least, most)
     if error is not None:
@@ -61,11 +57,7 @@ def integer(name: str, value: Json, least: int, most: int) -> int:
 
 
 def flag(name: str, value: Json) -> bool:
-    """Check a boolean; null is false.
-
-    Raises:
-        BadRequest: the value is something else.
-    """
+    """Check a boolean; null is false."""
     if value not in (None, True, False) or is_number(value):
         raise BadRequest(name, f"{name} must be true or false.")
     return bool(value)
@@ -113,11 +105,7 @@ def error_content(error: ValueError) -> dict[str, Any]:
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """Read the JSON object in a request's body; an empty body has no fields.
-
-    Raises:
-        BadRequest: the body is something else.
-    """
+    """Read the JSON object in a request's body; an empty body has no fields."""
     body = await request.body()
     try:
         fields = orjson.loads(body) if body else {}

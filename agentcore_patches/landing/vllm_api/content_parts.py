@@ -20,11 +20,7 @@ _NAME = "content_parts"
 
 
 def read(manager: TokenizerManager, parts: Json) -> list[str]:
-    """Return the URLs of a request's images, in the order of their placeholders.
-
-    Raises:
-        BadRequest: the parts are not images, or the model does not support images.
-    """
+    """Return the URLs of a request's images, in the order of their placeholders."""
     if is_off(parts):
         return []
     if not isinstance(parts, list):
@@ -63,10 +59,6 @@ def placeholders(
     manager: TokenizerManager, token_ids: list[int], count: int
 ) -> dict[str, Any] | None:
     """Return where the images are in a prompt.
-
-    Args:
-        token_ids: the prompt, as it was prefilled.
-        count: the number of images.
 
     Returns: for "image", a list of `offset` and `length` in tokens; None if two images
         are adjacent, so that their boundary is unknown.

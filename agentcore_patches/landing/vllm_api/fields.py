@@ -72,12 +72,7 @@ _DECLARED = ("best_of",)
 
 
 def keep(model: Any, values: Any) -> Any:
-    """Keep the fields that only vLLM has: SGLang's class of the request drops them.
-
-    Args:
-        model: the class.
-        values: the request before its validation.
-    """
+    """Keep the fields that only vLLM has: SGLang's class of the request drops them."""
     if not isinstance(values, dict):
         return values
     known = model.model_fields
@@ -92,11 +87,7 @@ def keep(model: Any, values: Any) -> Any:
 
 
 def ask_chat(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
-    """Pass vLLM's fields of a chat request to the engine.
-
-    Raises:
-        BadRequest: a field is not supported, or its value is not valid.
-    """
+    """Pass vLLM's fields of a chat request to the engine."""
     fields: dict[str, Any] = request.vllm_fields or {}
     for name, is_wanted, instead in (
         (
@@ -135,11 +126,7 @@ def _is_false(fields: dict[str, Any], name: str) -> bool:
 def ask_completion(
     serving: OpenAIServingBase, request: CompletionRequest, adapted: GenerateReqInput
 ) -> None:
-    """Pass vLLM's fields of a completion to the engine.
-
-    Raises:
-        BadRequest: a field is not supported, or its value is not valid.
-    """
+    """Pass vLLM's fields of a completion to the engine."""
     fields: dict[str, Any] = request.vllm_fields or {}
     _ask(request, adapted, fields)
     if _is_false(fields, "add_special_tokens") and adapted.text is not None:

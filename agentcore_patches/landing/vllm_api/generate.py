@@ -125,11 +125,7 @@ class Job(NamedTuple):
 
 
 def shape() -> str:
-    """Return the shape of routed experts in responses.
-
-    Raises:
-        ValueError: the environment names no such shape; the message names the variable.
-    """
+    """Return the shape of routed experts in responses."""
     name = os.environ.get(EXPERTS) or SHAPES[0]
     if name not in SHAPES:
         raise ValueError(
@@ -150,9 +146,6 @@ def add_routes(
     Args:
         scheduler_info: /server_info returns everything in it.
         native: SGLang's own endpoints that do the work of vLLM's.
-
-    Raises:
-        ValueError: an environment variable is not valid.
     """
     shape()  # Not every launcher of SGLang's app calls `server.check_environment`.
     running: dict[str, Job] = {}
@@ -194,14 +187,7 @@ def read(
     request: Request,
     body: dict[str, Any],
 ) -> Job:
-    """Read and check a request of the endpoint.
-
-    Args:
-        request: its headers are read.
-
-    Raises:
-        ValueError: the request cannot be served as it is.
-    """
+    """Read and check a request of the endpoint."""
     for name, value in body.items():
         if name in _READ or is_off(value):
             continue
@@ -426,14 +412,7 @@ def _usage_of_stream(options: Json) -> str:
 async def answer_whole(
     manager: TokenizerManager, job: Job, request: Request, running: dict[str, Job]
 ) -> Any:
-    """Generate, and answer in one piece.
-
-    Args:
-        running: the requests in progress, by ID.
-
-    Raises:
-        ValueError: the engine refused the request.
-    """
+    """Generate, and answer in one piece."""
     from fastapi import Response
 
     running[job.request_id] = job
@@ -486,8 +465,6 @@ def _piece(
     """Return the fields of some tokens of a choice.
 
     Args:
-        item: output of the engine.
-        token_ids: the tokens.
         lists: the engine's lists with an entry for each of these tokens.
     """
     reason = item["meta_info"]["finish_reason"]
@@ -571,9 +548,6 @@ def _prompt_logprobs(job: Job, meta_info: dict[str, Any]) -> Json:
 
 def prompt_logprobs(count: int, meta_info: dict[str, Any]) -> list[Any]:
     """Return the logprobs of the prompt's tokens, of which the first has none.
-
-    Args:
-        count: number of alternatives for each token.
 
     Raises:
         ValueError: the engine gave fewer logprobs than tokens.
@@ -759,14 +733,7 @@ async def answer_stream(
     request: Request,
     running: dict[str, Job],
 ) -> Any:
-    """Generate, and answer with a stream of server-sent events.
-
-    Args:
-        running: the requests in progress, by ID.
-
-    Raises:
-        ValueError: the engine refused the request.
-    """
+    """Generate, and answer with a stream of server-sent events."""
     from fastapi.responses import StreamingResponse
 
     outputs = manager.generate_request(job.obj, request)

@@ -43,14 +43,7 @@ _NOT_CARRIED = (
 async def render(
     manager: TokenizerManager, request: Request, body: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the generate request that a chat request becomes.
-
-    Args:
-        body: the chat request.
-
-    Raises:
-        ValueError: the chat request is not valid, or cannot become a generate request.
-    """
+    """Return the generate request that a chat request becomes."""
     if manager.server_args.skip_tokenizer_init:
         raise BadRequest(
             None,
@@ -77,11 +70,7 @@ async def render(
 
 
 def verify(manager: TokenizerManager, params: dict[str, Any]) -> None:
-    """Check sampling parameters, as SGLang does when it generates.
-
-    Raises:
-        ValueError: SGLang would reject one.
-    """
+    """Check sampling parameters, as SGLang does when it generates."""
     checked: SamplingParams = manager.sampling_params_class(**params)
     checked.normalize(manager.tokenizer)
     checked.verify(manager.model_config.vocab_size)

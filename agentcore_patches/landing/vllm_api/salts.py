@@ -13,7 +13,6 @@ def salt(recv_req: TokenizedGenerateReqInput, req: Req) -> None:
     """Add the client's salt to a request's key in the prefix cache.
 
     Args:
-        recv_req: the request from the tokenizer manager.
         req: its key already names the LoRA adapter.
     """
     req.extra_key = (recv_req.extra_key or "") + (req.extra_key or "") or None

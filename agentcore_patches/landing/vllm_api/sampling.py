@@ -83,15 +83,7 @@ class Sampling(NamedTuple):
 
 
 def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampling:
-    """Translate `sampling_params` of a request.
-
-    Args:
-        manager: has the options of the server.
-        wants_text: the answer has text, too.
-
-    Raises:
-        BadRequest: SGLang cannot honour a parameter, or its value is not valid.
-    """
+    """Translate `sampling_params` of a request."""
     if not isinstance(given, dict):
         raise BadRequest("sampling_params", "sampling_params must be an object.")
     for name in given:
@@ -137,11 +129,7 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
 
 
 def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
-    """Translate SGLang's sampling parameters to vLLM's.
-
-    Raises:
-        BadRequest: vLLM has no such parameter.
-    """
+    """Translate SGLang's sampling parameters to vLLM's."""
     left = {name: value for name, value in given.items() if value is not None}
     params = {name: left.pop(name) for name in _SAME if name in left}
     for name, (sglang_name, *_) in _INTEGERS.items():
@@ -219,11 +207,7 @@ def _check_without_text(found: dict[str, Any], wants_text: bool) -> None:
 
 
 def grammar(given: Json) -> dict[str, str]:
-    """Return SGLang's parameter for `structured_outputs`; empty if there are none.
-
-    Raises:
-        BadRequest: SGLang cannot honour it, or its value is not valid.
-    """
+    """Return SGLang's parameter for `structured_outputs`; empty if there are none."""
     name = "structured_outputs"
     if is_off(given):
         return {}
