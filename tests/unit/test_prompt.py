@@ -17,11 +17,10 @@ from tests.unit.small_server import VOCAB_SIZE, tokenizer_manager
 MAX_LEN = 8
 
 
-def checked(token_ids: Any, placeholders: tuple[Any, ...] = ()) -> str | None:
-    found = prompts.find_error(
-        token_ids, "input_ids", VOCAB_SIZE, MAX_LEN, placeholders
+def checked(token_ids: Any) -> str | None:
+    return prompts.check_token_ids(
+        tokenizer_manager(context_len=MAX_LEN + 1), token_ids
     )
-    return None if found is None else found[1]
 
 
 GOOD = st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=3)

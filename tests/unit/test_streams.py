@@ -51,7 +51,7 @@ OUTPUT: dict[str, Any] = {
 def of_chat(lines: Any) -> Any:
     trace = traces.Trace(True)
     trace.push(0, OUTPUT)
-    return traces._stamped(chat_endpoint(), trace, lines)
+    return traces.rewrite(chat_endpoint(), lines, trace.stamp, trace.end)
 
 
 def of_message(lines: Any) -> Any:

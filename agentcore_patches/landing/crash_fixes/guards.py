@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -19,15 +18,11 @@ if TYPE_CHECKING:
 
     from ..http.request_fields import EngineRequest
 
-logger = logging.getLogger(__name__)
-
 
 def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a request that would crash the engine, and name the field."""
     for params in request_fields.all_sampling_params(obj):
-        error = _find_sampling_error(manager, params)
-        if error is not None:
-            raise ValueError(error)
+        _refuse_sampling(manager, params)
     vocab_size = manager.model_config.vocab_size
     for value in request_fields.each(obj, "top_logprobs_num"):
         if value > vocab_size:
@@ -36,22 +31,19 @@ def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     _refuse_processor(manager, obj)
 
 
-def _find_sampling_error(
-    manager: TokenizerManager, params: dict[str, Any]
-) -> str | None:
+def _refuse_sampling(manager: TokenizerManager, params: dict[str, Any]) -> None:
     temperature = params.get("temperature")
     if isinstance(temperature, float) and not isfinite(temperature):
-        return "temperature must be a finite number."
+        raise ValueError("temperature must be a finite number.")
     if params.get("repetition_penalty") == 0:
-        return "repetition_penalty must be above 0."
+        raise ValueError("repetition_penalty must be above 0.")
     if (
         params.get("min_new_tokens")
         and release.MIN_TOKENS_NEED_EOS
         and not manager.server_args.skip_tokenizer_init
         and manager.tokenizer.eos_token_id is None
     ):
-        return "min_new_tokens needs an EOS token: the tokenizer names none."
-    return None
+        raise ValueError("min_new_tokens needs an EOS token: the tokenizer names none.")
 
 
 def _refuse_rooms(obj: EngineRequest) -> None:

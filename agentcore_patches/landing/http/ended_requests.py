@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from .. import release
-from . import exchanges, metrics, prompts, request_ids, weight_versions
+from . import exchanges, logprobs, metrics, prompts, request_ids, weight_versions
 
 if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import AbortReq, BatchStrOutput
@@ -20,13 +20,11 @@ _CAUSES = {
     HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
 }
 
-_OF_TOKENS = ("output_token_logprobs", "output_top_logprobs")
-
 # With `max_new_tokens: 0`, `token_ids_logprob` scores a prompt: its values are the
 # answer of /v1/score, and belong to no token.
-_LOGPROBS = (*_OF_TOKENS, "output_token_ids_logprobs")
+_LOGPROBS = (*logprobs.KEYS, "output_token_ids_logprobs")
 
-_COLUMNS = tuple(f"{name}_{part}" for name in _OF_TOKENS for part in ("val", "idx"))
+_COLUMNS = tuple(f"{name}_{part}" for name in logprobs.KEYS for part in ("val", "idx"))
 
 
 def finish(

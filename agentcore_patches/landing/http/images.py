@@ -108,14 +108,6 @@ def placeholders_of(manager: TokenizerManager) -> set[Any]:
     return _ids_of(_mm_tokens(manager))
 
 
-def has_placeholders(manager: TokenizerManager, token_ids: list[int]) -> bool:
-    """True if a prompt has placeholders for images, videos or audio."""
-    mm_tokens = _mm_tokens(manager)
-    if mm_tokens is None:
-        return False
-    return any(placeholder in token_ids for placeholder in _ids_of(mm_tokens))
-
-
 def ranges_of(manager: TokenizerManager, token_ids: list[int]) -> list[tuple[int, int]]:
     """Return the offset and length of each run of one placeholder in a prompt."""
     runs = _runs_in(token_ids, _mm_tokens(manager))

@@ -223,7 +223,7 @@ class Turn:
                 "text after it, but --allow-auto-truncate cuts a prompt after "
                 f"{self.longest}."
             )
-        if not has_media and images.has_placeholders(manager, required):
+        if not has_media and images.ranges_of(manager, required):
             raise ValueError(
                 f"{prefix.name} has places for images, videos or audio, but messages "
                 "has none of these: send those of the earlier turns again."
@@ -383,7 +383,7 @@ def _continue(
         conversation,
         serving.reasoning_parser,
         manager.max_req_input_len or manager.context_len,
-        _stops(request),
+        prompts.flat_stops(request.stop, request.stop_regex),
     )
     if prefix is None:
         if missed is not None:
@@ -426,15 +426,6 @@ def _chooses_answer(
         or any(chosen.values())
         or any(one and one["type"] != "text" for one in formats)
     )
-
-
-def _stops(request: ChatCompletionRequest) -> list[str]:
-    """Return the stop strings and patterns of a request."""
-    return [
-        stop
-        for stops in (request.stop, request.stop_regex)
-        for stop in ([stops] if isinstance(stops, str) else stops or ())
-    ]
 
 
 def _find_asked(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from .. import release
@@ -37,52 +36,6 @@ _CHOICE_FIELDS = (
 _OF_BATCH = {"return_prompt_token_ids", "routed_experts_start_len"}
 
 
-def find_error(
-    token_ids: list[Any],
-    name: str,
-    vocab_size: int,
-    max_len: int | None,
-    placeholders: Container[Any],
-) -> tuple[str, str] | None:
-    """Return the kind of error in one prompt and a message, None if it is valid.
-
-    The kind is a reason of the metric of refused prompts.
-
-    Args:
-        token_ids: the IDs in the request.
-        name: the request's name for them.
-        vocab_size: IDs must be below this.
-        max_len: highest number of IDs that the engine accepts, None for no limit.
-        placeholders: IDs beyond the vocabulary that stand for images, videos or audio.
-    """
-    if len(token_ids) == 0:
-        return "empty", f"{name} cannot be empty."
-    if set(map(type, token_ids)) != {int}:
-        for position, value in enumerate(token_ids):
-            # numpy integers are not `int`, but have `__index__`.
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                return (
-                    "type",
-                    f"{name} must be a flat list of integers, but {name}[{position}] "
-                    f"is of type {type(value).__name__}.",
-                )
-    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
-        for position, value in enumerate(token_ids):
-            if not 0 <= value < vocab_size and value not in placeholders:
-                return (
-                    "vocabulary",
-                    f"{name} must be from 0 to {vocab_size - 1} (the vocabulary has "
-                    f"{vocab_size} tokens), but {name}[{position}] is not.",
-                )
-    if max_len is not None and len(token_ids) > max_len:
-        return (
-            "length",
-            f"{name} has {len(token_ids)} tokens, which is longer than the {max_len} "
-            "that the model's context length or the KV cache leaves for a prompt.",
-        )
-    return None
-
-
 def check_token_ids(
     manager: TokenizerManager,
     token_ids: list[Any],
@@ -101,25 +54,46 @@ def check_token_ids(
 def find_token_error(
     manager: TokenizerManager, token_ids: list[Any], name: str, has_media: bool
 ) -> tuple[str, str] | None:
-    """Return the kind of error in token IDs and a message, None if they are valid.
+    """Return the kind of error in one prompt and a message, None if it is valid.
 
-    Args:
-        manager: has the vocabulary size and the engine's limits.
-        name: the request's name for the prompt.
-        has_media: True if images, videos or audio come with the prompt.
+    The kind is a reason of the metric of refused prompts.
     """
-    max_len = None
-    if not manager.server_args.allow_auto_truncate:
-        max_len = manager.context_len - manager.num_reserved_tokens - 1
-        # The scheduler applies its own limit only to generation requests.
-        if manager.is_generation and manager.max_req_input_len is not None:
-            max_len = min(max_len, manager.max_req_input_len - 1)
-    placeholders: set[Any] = set()
-    if has_media and manager.mm_processor is not None:
-        placeholders = images.placeholders_of(manager)
-        placeholders.add(manager.model_config.image_token_id)
+    if len(token_ids) == 0:
+        return "empty", f"{name} cannot be empty."
+    if set(map(type, token_ids)) != {int}:
+        for position, value in enumerate(token_ids):
+            if not request_fields.is_integer(value):
+                return (
+                    "type",
+                    f"{name} must be a flat list of integers, but {name}[{position}] "
+                    f"is of type {type(value).__name__}.",
+                )
     vocab_size = manager.model_config.vocab_size
-    return find_error(token_ids, name, vocab_size, max_len, placeholders)
+    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
+        placeholders: set[Any] = set()
+        if has_media and manager.mm_processor is not None:
+            placeholders = images.placeholders_of(manager)
+            placeholders.add(manager.model_config.image_token_id)
+        for position, value in enumerate(token_ids):
+            if not 0 <= value < vocab_size and value not in placeholders:
+                return (
+                    "vocabulary",
+                    f"{name} must be from 0 to {vocab_size - 1} (the vocabulary has "
+                    f"{vocab_size} tokens), but {name}[{position}] is not.",
+                )
+    if manager.server_args.allow_auto_truncate:
+        return None
+    max_len = manager.context_len - manager.num_reserved_tokens - 1
+    # The scheduler applies its own limit only to generation requests.
+    if manager.is_generation and manager.max_req_input_len is not None:
+        max_len = min(max_len, manager.max_req_input_len - 1)
+    if len(token_ids) > max_len:
+        return (
+            "length",
+            f"{name} has {len(token_ids)} tokens, which is longer than the {max_len} "
+            "that the model's context length or the KV cache leaves for a prompt.",
+        )
+    return None
 
 
 def check_prompt(
@@ -264,7 +238,7 @@ def take_images_and_stops(
     video_data: list[Any] = []
     audio_data: list[Any] = []
     modalities: list[str] = []
-    stops = [request.stop]
+    stops = flat_stops(request.stop)
     template = serving.template_manager
     name = template.chat_template_name
     if name is not None:
@@ -275,7 +249,7 @@ def take_images_and_stops(
         # Named chat templates have a stop string of their own.
         if name in chat_templates and not request.ignore_eos:
             named = chat_templates[name]
-            stops.append(named.stop_str)
+            stops += flat_stops(named.stop_str)
     else:
         for message in request.messages:
             process_content_for_template_format(
@@ -290,10 +264,15 @@ def take_images_and_stops(
     result.video_data = video_data or None
     result.audio_data = audio_data or None
     result.modalities = modalities
-    result.stop = [
-        one
-        for stop in stops
-        for one in ([stop] if isinstance(stop, str) else stop or [])
+    result.stop = stops
+
+
+def flat_stops(*given: str | list[str] | None) -> list[str]:
+    """Return stop strings that are each given as one string, a list or None."""
+    return [
+        stop
+        for stops in given
+        for stop in ([stops] if isinstance(stops, str) else stops or ())
     ]
 
 

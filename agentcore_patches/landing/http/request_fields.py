@@ -66,14 +66,15 @@ def as_integer(value: Json) -> Any:
     return value
 
 
-def _is_integer(value: Json) -> bool:
+def is_integer(value: Json) -> bool:
+    """True for an integer of Python or numpy."""
     # numpy integers are not `int`, but have `__index__`.
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def find_range_error(name: str, value: Json, least: int, most: int) -> str | None:
     """Return the error in an integer field, None if its value is in the range."""
-    if not _is_integer(value):
+    if not is_integer(value):
         return f"{name} must be an integer."
     return None if least <= value <= most else f"{name} must be from {least} to {most}."
 
@@ -100,7 +101,7 @@ def _find_stop_error(manager: TokenizerManager, params: dict[str, Any]) -> str |
     if not isinstance(ids, (list, tuple, set)):
         return "stop_token_ids must be a list of integers."
     known = [token_id for token_id in ids if token_id is not None]
-    if not all(map(_is_integer, known)):
+    if not all(map(is_integer, known)):
         return "stop_token_ids must be a list of integers."
     vocab_size = manager.model_config.vocab_size
     params["stop_token_ids"] = [i for i in known if 0 <= i < vocab_size]
@@ -128,7 +129,7 @@ def _find_scored_error(manager: TokenizerManager, obj: EngineRequest) -> str | N
     for ids in lists:
         if not (
             isinstance(ids, (list, tuple))
-            and all(_is_integer(i) and 0 <= i < vocab_size for i in ids)
+            and all(is_integer(i) and 0 <= i < vocab_size for i in ids)
         ):
             return (
                 f"token_ids_logprob must be a list of token IDs from 0 to "
@@ -140,7 +141,7 @@ def _find_scored_error(manager: TokenizerManager, obj: EngineRequest) -> str | N
 def _is_batch(obj: EngineRequest) -> bool:
     """True if a request has several prompts, or `n` above 1."""
     prompts = obj.text if obj.text is not None else obj.input_ids
-    if isinstance(prompts, list) and not any(map(_is_integer, prompts[:1])):
+    if isinstance(prompts, list) and not any(map(is_integer, prompts[:1])):
         return True
     return any(has_samples(params) for params in all_sampling_params(obj))
 
@@ -148,4 +149,4 @@ def _is_batch(obj: EngineRequest) -> bool:
 def has_samples(params: dict[str, Any]) -> bool:
     """True if sampling parameters have `n` above 1."""
     n_samples = as_integer(params.get("n"))
-    return _is_integer(n_samples) and n_samples > 1
+    return is_integer(n_samples) and n_samples > 1

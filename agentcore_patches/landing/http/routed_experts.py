@@ -128,30 +128,10 @@ def choice_fields(
     encoded = meta_info.get("routed_experts")
     if encoded is None:
         return {}
+    start = request.routed_experts_start_len
     if request.routed_experts_format == "npy":
-        encoded = to_npy(serving.tokenizer_manager, encoded)
-    return {
-        "routed_experts": encoded,
-        "routed_experts_start_len": request.routed_experts_start_len,
-    }
-
-
-def to_npy(manager: TokenizerManager, encoded: str) -> str:
-    """Convert experts to base64 of a `.npy` file of the smallest unsigned type.
-
-    Raises:
-        ValueError: an expert has a negative number.
-    """
-    return _npy(_in_smallest_type(manager, _rows(manager, encoded)))
-
-
-def _npy(rows: np.ndarray[Any, Any]) -> str:
-    """Write an array as base64 of a `.npy` file."""
-    import numpy as np
-
-    file = io.BytesIO()
-    np.save(file, rows)
-    return _encode(file.getvalue())
+        encoded = in_shape(serving.tokenizer_manager, encoded, "npy", start)
+    return {"routed_experts": encoded, "routed_experts_start_len": start}
 
 
 def _in_smallest_type(
@@ -185,12 +165,16 @@ def in_shape(manager: TokenizerManager, encoded: str, shape: str, start: int) ->
         shape: "npy", "object" or "nested".
         start: token of the first row.
     """
+    import numpy as np
+
     rows = _rows(manager, encoded)
     if shape == "nested":
         return rows.tolist()
     smallest = _in_smallest_type(manager, rows)
     if shape == "npy":
-        return _npy(smallest)
+        file = io.BytesIO()
+        np.save(file, smallest)
+        return _encode(file.getvalue())
     # A client finds the field by its first bytes: `data` stays the first one.
     return {
         "data": _encode(smallest.tobytes()),

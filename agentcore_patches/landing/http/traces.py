@@ -305,9 +305,6 @@ class EndTrace(Trace):
     def _waits(self, choice: Choice) -> bool:
         return False
 
-    def end(self) -> None:
-        """Accept any end: this trace never has pending token IDs."""
-
 
 class EventTrace(Trace):
     """Pending token IDs and logprobs of one choice, for events that are not of chat.
@@ -378,7 +375,7 @@ def chat(
     # SGLang's chunks carry only the logprobs of their last step.
     request = request.model_copy(update={"logprobs": False})
     lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-    return _stamped(self, trace, lines, "chat")
+    return rewrite(self, lines, trace.stamp, partial(end, trace, "chat"))
 
 
 @wrapping
@@ -407,7 +404,7 @@ def completions(
     # SGLang's logprobs may be ahead of the text.
     request = request.model_copy(update={"logprobs": None, "return_token_ids": False})
     lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-    return _stamped(self, trace, lines, "completions")
+    return rewrite(self, lines, trace.stamp, partial(end, trace, "completions"))
 
 
 def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:
@@ -432,7 +429,7 @@ def _with_ends(
     if not at_end:
         return make()
     trace = EndTrace(is_incremental(serving), at_end=at_end)
-    return _stamped(serving, trace, make(trace=trace))
+    return rewrite(serving, make(trace=trace), trace.stamp)
 
 
 def is_incremental(serving: OpenAIServingBase) -> bool:
@@ -512,22 +509,10 @@ def _add_fields(
             setattr(choice, name, value)
 
 
-def _stamped(
-    serving: OpenAIServingBase,
-    trace: Trace,
-    lines: Any,
-    endpoint: str = "",
-) -> AsyncIterator[str | bytes]:
-    """Stamp the lines of a stream."""
-
-    return rewrite(serving, lines, trace.stamp, partial(end, trace, endpoint))
-
-
 def end(trace: Trace, endpoint: str) -> None:
-    """End the trace of a stream, and count the answer unless `endpoint` is empty."""
+    """End the trace of a stream, and count the answer."""
     trace.end()
-    if endpoint:
-        count(trace, endpoint)
+    count(trace, endpoint)
 
 
 def count(trace: Trace, endpoint: str, mode: str = "streamed") -> None:

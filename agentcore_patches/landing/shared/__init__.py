@@ -3,5 +3,4 @@
 from __future__ import annotations
 
 from . import customized_info as customized_info
-from . import decorators as decorators
 from . import request_ids as request_ids

@@ -8,7 +8,6 @@ request and response are vLLM's.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import time
 import uuid
@@ -56,8 +55,6 @@ if TYPE_CHECKING:
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
     from ..http.answers import Json
-
-logger = logging.getLogger(__name__)
 
 PATH = "/inference/v1/generate"
 
