@@ -57,13 +57,13 @@ _FROM_DISK = (
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
 )
 
-# Endpoints without a counterpart in SGLang, and what to do instead.
-NOT_SUPPORTED: Mapping[str, str] = {
-    "/init_weight_transfer_engine": _FROM_DISK,
-    "/start_weight_update": _FROM_DISK,
-    "/finish_weight_update": _FROM_DISK,
-    "/init_broadcaster": _FROM_DISK,
-}
+# Endpoints without a counterpart in SGLang.
+NOT_SUPPORTED = (
+    "/init_weight_transfer_engine",
+    "/start_weight_update",
+    "/finish_weight_update",
+    "/init_broadcaster",
+)
 
 
 # Each path, whose last part is the name of its method in `_Control`, and the SGLang
@@ -211,7 +211,7 @@ async def _refuse(path: str, call: _Call) -> Json:
     raise BadRequest(
         None,
         f"{path} is not supported on SGLang: its workers do not have vLLM's protocol "
-        f"for weights. {NOT_SUPPORTED[path]}.",
+        f"for weights. {_FROM_DISK}.",
         status=501,
     )
 

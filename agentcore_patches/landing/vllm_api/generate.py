@@ -206,7 +206,10 @@ def read(
             "--skip-tokenizer-init. Omit it.",
         )
     sampling = translate(manager, body.get("sampling_params"), mode == "text")
-    _clamp(manager, sampling.params, len(token_ids))
+    most = sampling.params["max_new_tokens"]
+    left = manager.context_len - manager.num_reserved_tokens - len(token_ids)
+    if most is not None and most >= left:
+        sampling.params["max_new_tokens"] = None  # Fills the context, as in vLLM.
     model, adapter = _model(manager, request, body.get("model"))
     request_id = _request_id(body, request)
     urls = content_parts.read(manager, body.get("content_parts"))
@@ -238,14 +241,6 @@ def read(
     return job
 
 
-def _clamp(manager: TokenizerManager, params: dict[str, Any], n_tokens: int) -> None:
-    """Let an answer fill the context if `max_tokens` is beyond it, as in vLLM."""
-    most = params["max_new_tokens"]
-    left = manager.context_len - manager.num_reserved_tokens - n_tokens
-    if most is not None and most >= left:
-        params["max_new_tokens"] = None
-
-
 def _engine_request(
     manager: TokenizerManager,
     body: dict[str, Any],
@@ -271,7 +266,11 @@ def _engine_request(
         priority=_priority(manager, body.get("priority")),
         routing_key=request.headers.get("x-session-id"),
     )
-    _ask_for_masks(obj, sampling)
+    mask = "return_sampling_mask"
+    if sampling.mask_logprobs:
+        _ask_for(obj, f"{mask}_logprobs", "0.5.21", "sampling_logprobs_mode", "support")
+    if sampling.masks:
+        _ask_for(obj, mask, "0.5.16", mask, True)
     if body.get("reasoning_ended") is not None:
         obj.require_reasoning = not flag("reasoning_ended", body["reasoning_ended"])
     rank = request.headers.get("x-data-parallel-rank")
@@ -282,15 +281,6 @@ def _engine_request(
         obj.return_routed_experts = True
         obj.routed_experts_start_len = sampling.experts_start
     return obj
-
-
-def _ask_for_masks(obj: GenerateReqInput, sampling: Sampling) -> None:
-    """Ask the engine for sampling masks, which older releases do not have."""
-    mask = "return_sampling_mask"
-    if sampling.mask_logprobs:
-        _ask_for(obj, f"{mask}_logprobs", "0.5.21", "sampling_logprobs_mode", "support")
-    if sampling.masks:
-        _ask_for(obj, mask, "0.5.16", mask, True)
 
 
 def _ask_for(
@@ -433,7 +423,7 @@ async def answer_whole(
 
 def _whole(manager: TokenizerManager, job: Job, items: list[dict[str, Any]]) -> bytes:
     """Write a response in one piece."""
-    first = items[0]["meta_info"]
+    first, count = items[0]["meta_info"], job.sampling.prompt_logprobs
     body = {
         "request_id": job.request_id,
         "model": job.model,
@@ -448,7 +438,7 @@ def _whole(manager: TokenizerManager, job: Job, items: list[dict[str, Any]]) -> 
             for index, item in enumerate(items)
         ],
         "usage": _usage([item["meta_info"] for item in items]),
-        "prompt_logprobs": _prompt_logprobs(job, first),
+        "prompt_logprobs": None if count is None else prompt_logprobs(count, first),
         **_prompt(manager, job, items[0]),
         "kv_transfer_params": None,
         "ec_transfer_params": None,
@@ -536,11 +526,6 @@ def _prompt(
         # --allow-auto-truncate truncates it.
         token_ids = job.token_ids[: item["meta_info"].get("prompt_tokens")]
     return {"prompt_token_ids": token_ids or None, "mm_placeholders": places}
-
-
-def _prompt_logprobs(job: Job, meta_info: dict[str, Any]) -> Json:
-    count = job.sampling.prompt_logprobs
-    return None if count is None else prompt_logprobs(count, meta_info)
 
 
 def prompt_logprobs(count: int, meta_info: dict[str, Any]) -> list[Any]:
@@ -703,8 +688,8 @@ class _Choices:
         if is_first:
             if job.wants_prompt:
                 data |= _prompt(self._manager, job, item)
-            if job.sampling.prompt_logprobs is not None:
-                data["prompt_logprobs"] = _prompt_logprobs(job, meta_info)
+            if (count := job.sampling.prompt_logprobs) is not None:
+                data["prompt_logprobs"] = prompt_logprobs(count, meta_info)
         if job.usage == "each":
             data["usage"] = self._usage()
         return _event(data)

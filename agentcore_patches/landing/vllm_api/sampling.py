@@ -109,7 +109,10 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
     if flag("include_stop_str_in_output", found.get("include_stop_str_in_output")):
         params["no_stop_trim"] = True
     if not flag("detokenize", found.get("detokenize", True)):
-        _check_without_text(found, wants_text)
+        if wants_text:
+            raise BadRequest("detokenize", 'output_mode "text" needs detokenize.')
+        if found.get("stop"):
+            raise BadRequest("detokenize", "stop needs detokenize.")
     integer("output_kind", found.get("output_kind", 0), 0, 2)
     params.update(grammar(found.get("structured_outputs")))
     vocab_size = manager.model_config.vocab_size
@@ -198,14 +201,6 @@ def _check_seed(manager: TokenizerManager, params: dict[str, Any]) -> None:
         )
 
 
-def _check_without_text(found: dict[str, Any], wants_text: bool) -> None:
-    """Reject `detokenize: false` in a request that needs the text."""
-    if wants_text:
-        raise BadRequest("detokenize", 'output_mode "text" needs detokenize.')
-    if found.get("stop"):
-        raise BadRequest("detokenize", "stop needs detokenize.")
-
-
 def grammar(given: Json) -> dict[str, str]:
     """Return SGLang's parameter for `structured_outputs`; empty if there are none."""
     name = "structured_outputs"
@@ -222,17 +217,11 @@ def grammar(given: Json) -> dict[str, str]:
     if form == "json_object":
         value = {"type": "object"}
     if form == "choice":
-        value = _one_of(value)
+        if not isinstance(value, list) or not all(isinstance(c, str) for c in value):
+            raise BadRequest(name, f"{name}: choice must be a list of strings.")
+        value = f"root ::= {' | '.join(json.dumps(choice) for choice in value)}"
     if form in ("json", "json_object", "structural_tag") and isinstance(value, dict):
         value = json.dumps(value)
     if not isinstance(value, str):
         raise BadRequest(name, f"{name}: {form} has a value of the wrong type.")
     return {_GRAMMARS[form]: value}
-
-
-def _one_of(choices: Json) -> str:
-    """Write a grammar that allows the given texts."""
-    name = "structured_outputs"
-    if not isinstance(choices, list) or not all(isinstance(c, str) for c in choices):
-        raise BadRequest(name, f"{name}: choice must be a list of strings.")
-    return f"root ::= {' | '.join(json.dumps(choice) for choice in choices)}"
