@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 
 def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
     """Reject a request that would crash the engine, and name the field."""
-    for params in request_fields.all_sampling_params(obj):
+    all_params = request_fields.all_sampling_params(obj)
+    for params in all_params:
         _refuse_sampling(manager, params)
     vocab_size = manager.model_config.vocab_size
     for value in request_fields.each(obj, "top_logprobs_num"):
         if value > vocab_size:
             raise ValueError(f"top_logprobs_num must be from 0 to {vocab_size}.")
-    _refuse_rooms(obj)
+    # Routers send a room per sample, but SGLang has one for each prompt.
+    rooms = request_fields.read(obj, "bootstrap_room")
+    if isinstance(rooms, list) and any(map(request_fields.has_samples, all_params)):
+        raise ValueError(
+            "n above 1 is not supported with prefill and decoding on separate servers: "
+            "bootstrap_room may have only one value per prompt."
+        )
     _refuse_processor(manager, obj)
 
 
@@ -44,17 +51,6 @@ def _refuse_sampling(manager: TokenizerManager, params: dict[str, Any]) -> None:
         and manager.tokenizer.eos_token_id is None
     ):
         raise ValueError("min_new_tokens needs an EOS token: the tokenizer names none.")
-
-
-def _refuse_rooms(obj: EngineRequest) -> None:
-    """Reject a room per sample, as routers send it: SGLang has one for each prompt."""
-    all_params = request_fields.all_sampling_params(obj)
-    has_samples = any(map(request_fields.has_samples, all_params))
-    if has_samples and isinstance(request_fields.read(obj, "bootstrap_room"), list):
-        raise ValueError(
-            "n above 1 is not supported with prefill and decoding on separate servers: "
-            "bootstrap_room may have only one value per prompt."
-        )
 
 
 def _refuse_processor(manager: TokenizerManager, obj: EngineRequest) -> None:

@@ -16,104 +16,97 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from sglang.srt.server_args import ServerArgs
 
-TRACED_ANSWERS = "agentcore_traced_answers_total"
-STREAM_ERRORS = "agentcore_stream_errors_total"
-PREFIX_TURNS = "agentcore_prefix_turns_total"
-REQUIRED_TOKENS = "agentcore_prefix_required_tokens_total"
-KEPT_TOKENS = "agentcore_prefix_kept_tokens_total"
-MATCHED_TOKENS = "agentcore_prefix_template_matched_tokens_total"
-MEMORY_MISSES = "agentcore_memory_misses_total"
-MEMORY_BYTES = "agentcore_memory_bytes"
-MEMORY_LIMIT = "agentcore_memory_limit_bytes"
-MEMORY_ENTRIES = "agentcore_memory_entries"
-REFUSED_PROMPTS = "agentcore_refused_prompts_total"
-WEIGHT_UPDATES = "agentcore_weight_updates_total"
-MIXED_REQUESTS = "agentcore_mixed_version_requests_total"
-ABORTED_REQUESTS = "agentcore_aborted_requests_total"
-
 OTHER = "other"
 
-_SOURCE = {"source": ("request", "message", "server")}
+_SOURCES = ("request", "message", "server")
 
 
 class Metric(NamedTuple):
-    """A metric as /metrics shows it.
+    """A metric as /metrics shows it, with all values of each label.
 
-    Attributes:
-        name: its name; that of a counter ends in `_total`.
-        about: one line of help.
-        labels: all values of each label.
+    The name of a counter ends in `_total`.
     """
 
     name: str
     about: str
-    labels: Mapping[str, tuple[str, ...]] = {}
+    labels: Mapping[str, tuple[str, ...]]
 
 
-METRICS = (
-    Metric(
-        TRACED_ANSWERS,
-        "Finished answers with token IDs.",
-        {
-            "endpoint": ("chat", "completions", "messages", "responses"),
-            "mode": ("streamed", "whole"),
-        },
+METRICS: list[Metric] = []
+
+
+def _declare(name: str, about: str, **labels: tuple[str, ...]) -> str:
+    METRICS.append(Metric(name, about, labels))
+    return name
+
+
+TRACED_ANSWERS = _declare(
+    "agentcore_traced_answers_total",
+    "Finished answers with token IDs.",
+    endpoint=("chat", "completions", "messages", "responses"),
+    mode=("streamed", "whole"),
+)
+STREAM_ERRORS = _declare(
+    "agentcore_stream_errors_total",
+    "Streams that ended with an error because fields could not be added.",
+)
+PREFIX_TURNS = _declare(
+    "agentcore_prefix_turns_total",
+    "Turns with a prefix, or with one that was refused or not remembered.",
+    source=_SOURCES,
+    result=("continued", "refused", "missed"),
+)
+REQUIRED_TOKENS = _declare(
+    "agentcore_prefix_required_tokens_total",
+    "Tokens of the prefixes of continued turns.",
+    source=_SOURCES,
+)
+KEPT_TOKENS = _declare(
+    "agentcore_prefix_kept_tokens_total",
+    "Tokens of these prefixes with which the prompts start.",
+    source=_SOURCES,
+)
+MATCHED_TOKENS = _declare(
+    "agentcore_prefix_template_matched_tokens_total",
+    "Tokens of these prefixes that the chat template alone would have given.",
+    source=_SOURCES,
+)
+MEMORY_MISSES = _declare(
+    "agentcore_memory_misses_total",
+    "Turns that the conversation memory did not find, by what differs first.",
+    reason=(
+        *("model", "cache_salt", "system", "tools", "template"),
+        *("message", "ambiguous", "unusable", "unknown", OTHER),
     ),
-    Metric(
-        STREAM_ERRORS,
-        "Streams that ended with an error because fields could not be added.",
-    ),
-    Metric(
-        PREFIX_TURNS,
-        "Turns with a prefix, or with one that was refused or not remembered.",
-        {**_SOURCE, "result": ("continued", "refused", "missed")},
-    ),
-    Metric(REQUIRED_TOKENS, "Tokens of the prefixes of continued turns.", _SOURCE),
-    Metric(
-        KEPT_TOKENS,
-        "Tokens of these prefixes with which the prompts start.",
-        _SOURCE,
-    ),
-    Metric(
-        MATCHED_TOKENS,
-        "Tokens of these prefixes that the chat template alone would have given.",
-        _SOURCE,
-    ),
-    Metric(
-        MEMORY_MISSES,
-        "Turns that the conversation memory did not find, by what differs first.",
-        {
-            "reason": (
-                *("model", "cache_salt", "system", "tools", "template"),
-                *("message", "ambiguous", "unusable", "unknown", OTHER),
-            )
-        },
-    ),
-    Metric(MEMORY_BYTES, "Bytes that the conversation memory uses."),
-    Metric(MEMORY_LIMIT, "Bytes that the conversation memory may use."),
-    Metric(MEMORY_ENTRIES, "Conversations whose tokens are remembered."),
-    Metric(
-        REFUSED_PROMPTS,
-        "Prompts of token IDs that were refused before anything was generated.",
-        {"reason": ("empty", "type", "vocabulary", "length", "prefix")},
-    ),
-    Metric(
-        WEIGHT_UPDATES,
-        "Requests to update weights.",
-        {
-            "kind": ("disk", "distributed", "tensor", "ipc"),
-            "result": ("done", "failed"),
-        },
-    ),
-    Metric(
-        MIXED_REQUESTS,
-        "Finished requests with tokens of more than one weight version.",
-    ),
-    Metric(
-        ABORTED_REQUESTS,
-        "Requests that the scheduler ended with an abort.",
-        {"cause": ("asked", "rejected", "unavailable", "failed")},
-    ),
+)
+MEMORY_BYTES = _declare(
+    "agentcore_memory_bytes", "Bytes that the conversation memory uses."
+)
+MEMORY_LIMIT = _declare(
+    "agentcore_memory_limit_bytes", "Bytes that the conversation memory may use."
+)
+MEMORY_ENTRIES = _declare(
+    "agentcore_memory_entries", "Conversations whose tokens are remembered."
+)
+REFUSED_PROMPTS = _declare(
+    "agentcore_refused_prompts_total",
+    "Prompts of token IDs that were refused before anything was generated.",
+    reason=("empty", "type", "vocabulary", "length", "prefix"),
+)
+WEIGHT_UPDATES = _declare(
+    "agentcore_weight_updates_total",
+    "Requests to update weights.",
+    kind=("disk", "distributed", "tensor", "ipc"),
+    result=("done", "failed"),
+)
+MIXED_REQUESTS = _declare(
+    "agentcore_mixed_version_requests_total",
+    "Finished requests with tokens of more than one weight version.",
+)
+ABORTED_REQUESTS = _declare(
+    "agentcore_aborted_requests_total",
+    "Requests that the scheduler ended with an abort.",
+    cause=("asked", "rejected", "unavailable", "failed"),
 )
 
 # The series of this process, by name and label values; empty without --enable-metrics.

@@ -7,7 +7,8 @@ template writes next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
 from types import SimpleNamespace
@@ -92,13 +93,13 @@ class Prefix(NamedTuple):
     written: bytes = b""
 
 
+@dataclasses.dataclass(eq=False)
 class _ToolCall:
     """A tool call of a stream, with the attributes of the whole one."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.name = ""
-        self.parts: list[str] = []
+    index: int
+    name: str = ""
+    parts: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def function(self) -> Any:
@@ -142,6 +143,7 @@ class Answer:
             call.parts.append(said.get("arguments") or "")
 
 
+@dataclasses.dataclass(eq=False)
 class Turn:
     """One turn of a conversation: its prompt, and the answers to remember.
 
@@ -156,20 +158,13 @@ class Turn:
         answers: the messages that a stream has sent so far, by choice.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation | None,
-        reasoning_parser: str | None,
-        longest: int,
-        stops: Sequence[str] = (),
-    ):
-        self.conversation = conversation
-        self.reasoning_parser = reasoning_parser
-        self.longest = longest
-        self.stops = stops
-        self.prompt: list[int] | None = None
-        self.metadata: dict[str, Any] | None = None
-        self.answers: dict[int, Answer] = {}
+    conversation: Conversation | None
+    reasoning_parser: str | None
+    longest: int
+    stops: Sequence[str] = ()
+    prompt: list[int] | None = None
+    metadata: dict[str, Any] | None = None
+    answers: dict[int, Answer] = dataclasses.field(default_factory=dict)
 
     def continue_from(
         self,
@@ -598,15 +593,9 @@ def streamed(
     lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
     if metadata is None and turn.conversation is None:
         return lines
-    return traces.rewrite(self, lines, _follow(turn, metadata, trace))
-
-
-def _follow(
-    turn: Turn, metadata: dict[str, Any] | None, trace: traces.Trace
-) -> Callable[[str], str]:
-    """Return a function that records each chunk and adds `metadata` to the first."""
 
     def follow(text: str) -> str:
+        """Record a chunk, and add the metadata to the first."""
         nonlocal metadata
         event = streams.parse(text)
         if event is None:
@@ -620,7 +609,7 @@ def _follow(
         turn.take_in(chunk, trace)
         return text
 
-    return follow
+    return traces.rewrite(self, lines, follow)
 
 
 def ask_chat(

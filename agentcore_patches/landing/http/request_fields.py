@@ -52,10 +52,16 @@ def find_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:
     Stop token IDs that no model can sample are removed.
     """
     for params in all_sampling_params(obj):
-        error = _find_tokenizer_error(manager, params)
-        error = error or _find_stop_error(manager, params) or _find_bias_error(params)
+        for name in _NEED_TOKENIZER if manager.server_args.skip_tokenizer_init else ():
+            if params.get(name):
+                return f"{name} needs a tokenizer: --skip-tokenizer-init leaves it out."
+        error = _find_stop_error(manager, params)
         if error is not None:
             return error
+        # SGLang checks the range of the keys.
+        biases = params.get("logit_bias") or {}
+        if not (isinstance(biases, dict) and all(str(i).isdecimal() for i in biases)):
+            return "logit_bias must be an object with token IDs as keys."
     return _find_scored_error(manager, obj)
 
 
@@ -79,16 +85,6 @@ def find_range_error(name: str, value: Json, least: int, most: int) -> str | Non
     return None if least <= value <= most else f"{name} must be from {least} to {most}."
 
 
-def _find_tokenizer_error(
-    manager: TokenizerManager, params: dict[str, Any]
-) -> str | None:
-    if manager.server_args.skip_tokenizer_init:
-        for name in _NEED_TOKENIZER:
-            if params.get(name):
-                return f"{name} needs a tokenizer: --skip-tokenizer-init leaves it out."
-    return None
-
-
 def _find_stop_error(manager: TokenizerManager, params: dict[str, Any]) -> str | None:
     """Return the error in `stop_token_ids`, or remove what no model can sample.
 
@@ -106,14 +102,6 @@ def _find_stop_error(manager: TokenizerManager, params: dict[str, Any]) -> str |
     vocab_size = manager.model_config.vocab_size
     params["stop_token_ids"] = [i for i in known if 0 <= i < vocab_size]
     return None
-
-
-def _find_bias_error(params: dict[str, Any]) -> str | None:
-    """Return the error in the keys of `logit_bias`; SGLang checks their range."""
-    biases = params.get("logit_bias") or {}
-    if isinstance(biases, dict) and all(str(key).isdecimal() for key in biases):
-        return None
-    return "logit_bias must be an object with token IDs as keys."
 
 
 def _find_scored_error(manager: TokenizerManager, obj: EngineRequest) -> str | None:

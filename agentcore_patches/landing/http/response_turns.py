@@ -6,7 +6,7 @@ of the chat request.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
 from .. import release
@@ -59,11 +59,25 @@ async def followed(
         if trace is not None:
             _remember(self, request, trace, turn, output)
 
+    def add_prefix(text: str) -> str:
+        # Quotes inside JSON strings are escaped, so this matches only a key.
+        if '"response":{' not in text:
+            return text
+        event = streams.parse(text)
+        said = event.data.get("response") if event is not None else None
+        if event is None or not isinstance(said, dict):
+            return text
+        if turn.metadata is not None:
+            said["metadata"] = _with_prefix(said.get("metadata"), turn)
+            text = event.text()
+        if event.data.get("type") in _LAST:
+            remember(said["output"])
+        return text
+
     if isinstance(response, AsyncGenerator):
         results = None if trace is None else trace.results
         lines = responses.with_results(response, results)
-        change = _add_prefix(turn, remember)
-        return streams.rewrite(lines, change, responses.error_events)
+        return streams.rewrite(lines, add_prefix, responses.error_events)
     if hasattr(response, "output"):
         response.metadata = _with_prefix(response.metadata, turn)
         remember(response.output)
@@ -106,29 +120,6 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
     if turn.metadata is None:
         return metadata
     return {**(metadata or {}), "prefix": turn.metadata}
-
-
-def _add_prefix(
-    turn: Turn, remember: Callable[[list[Any]], None]
-) -> Callable[[str], str]:
-    """Return a function that adds `metadata.prefix` and remembers the last response."""
-
-    def add(text: str) -> str:
-        # Quotes inside JSON strings are escaped, so this matches only a key.
-        if '"response":{' not in text:
-            return text
-        event = streams.parse(text)
-        response = event.data.get("response") if event is not None else None
-        if event is None or not isinstance(response, dict):
-            return text
-        if turn.metadata is not None:
-            response["metadata"] = _with_prefix(response.get("metadata"), turn)
-            text = event.text()
-        if event.data.get("type") in _LAST:
-            remember(response["output"])
-        return text
-
-    return add
 
 
 def _remember(

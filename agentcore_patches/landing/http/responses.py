@@ -38,10 +38,6 @@ class CheckedField:
     """A request field whose wrong type gets a 400.
 
     Before 0.5.14, SGLang parses the request by hand and would answer 500.
-
-    Attributes:
-        name: name of the field.
-        type: type that pydantic validates.
     """
 
     name: str

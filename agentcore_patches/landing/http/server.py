@@ -19,7 +19,7 @@ ALLOW_UNPATCHED = "AGENTCORE_ALLOW_UNPATCHED"
 
 
 def check_environment(server_args: ServerArgs) -> None:
-    """Refuse to start with environment variables that are not valid or not supported."""
+    """Refuse to start with environment variables that are wrong or not supported."""
     if release.HAS_RUST_SERVER:
         from sglang.srt.environ import envs
 

@@ -8,6 +8,7 @@ token IDs and logprobs until the next line of their choice is sent, whatever tha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -58,58 +59,49 @@ AtEnd = Callable[[dict[str, Any]], dict[str, Any]]
 ENDS: list[Callable[..., dict[str, Any]]] = []
 
 
+@dataclass(eq=False)
 class Trace:
     """Pending token IDs and logprobs of a stream.
 
     `push` records the engine's outputs; `stamp` writes everything pending on a line.
+
+    Attributes:
+        incremental: `output_ids` holds only new IDs (--stream-output).
+        write_logprobs: converts the engine's lists for a chunk's tokens to JSON;
+            None if the request asks for no `logprobs`.
+        is_flat: put `token_logprobs` on each chunk.
+        prompt_on_chunk: put the prompt's token IDs on the first chunk.
+        prompt_on_choices: put them on the first chunk of each choice.
+        n_choices: number of choices, None if unknown.
+        at_end: functions that make extra fields of each choice's last chunk.
+        required: fail if the engine returns no token IDs, instead of leaving the
+            stream as it is.
+        quiet: the only choice, once its lines need nothing but new tokens.
+        prefilled: the prompt that was prefilled, for the conversation memory.
+        prompt_token_ids: the same, until a line has carried it.
+        metadata: metadata of the first chunk, besides the weight version.
     """
 
-    def __init__(
-        self,
-        incremental: bool,
-        write_logprobs: Callable[[dict[str, Any]], str] | None = None,
-        is_flat: bool = False,
-        prompt_on_chunk: bool = True,
-        prompt_on_choices: bool = False,
-        n_choices: int | None = None,
-        at_end: Sequence[AtEnd] = (),
-        required: bool = True,
-    ):
-        """
-        Args:
-            incremental: `output_ids` holds only new IDs (--stream-output).
-            write_logprobs: converts the engine's lists for a chunk's tokens to JSON;
-                None if the request asks for no `logprobs`.
-            is_flat: put `token_logprobs` on each chunk.
-            prompt_on_chunk: put the prompt's token IDs on the first chunk.
-            prompt_on_choices: put them on the first chunk of each choice.
-            n_choices: number of choices, None if unknown.
-            at_end: functions that make extra fields of each choice's last chunk.
-            required: fail if the engine returns no token IDs, instead of leaving the
-                stream as it is.
-        """
-        self.incremental = incremental
-        self.write_logprobs = write_logprobs
-        self.is_flat = is_flat
-        self.has_logprobs = is_flat or write_logprobs is not None
-        self.prompt_on_chunk = prompt_on_chunk
-        self.prompt_on_choices = prompt_on_choices
-        self.n_choices = n_choices
-        self.at_end = at_end
-        self.required = required
-        self.choices: dict[int, Choice] = {}
-        self.last: Choice | None = None
-        # The only choice, once its lines need nothing but new tokens.
-        self.quiet: Choice | None = None
-        # The prompt that was prefilled: for the conversation memory, and until a line
-        # has carried it.
-        self.prefilled: list[int] | None = None
-        self.prompt_token_ids: list[int] | None = None
-        # Metadata of the first chunk, besides the weight version.
-        self.metadata: dict[str, Any] = {}
-        self.first_version: str | None = None
-        self.known_version: str | None = None
-        self.failed = False
+    incremental: bool
+    write_logprobs: Callable[[dict[str, Any]], str] | None = None
+    is_flat: bool = False
+    prompt_on_chunk: bool = True
+    prompt_on_choices: bool = False
+    n_choices: int | None = None
+    at_end: Sequence[AtEnd] = ()
+    required: bool = True
+    choices: dict[int, Choice] = field(default_factory=dict)
+    last: Choice | None = None
+    quiet: Choice | None = None
+    prefilled: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    first_version: str | None = None
+    known_version: str | None = None
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        self.has_logprobs = self.is_flat or self.write_logprobs is not None
 
     def push(self, index: int, content: dict[str, Any]) -> None:
         """Record an output of the engine for a choice.

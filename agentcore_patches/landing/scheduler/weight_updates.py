@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import wraps
 from importlib import import_module
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
@@ -43,74 +42,74 @@ _BY_TOKENS_ALONE = (
 )
 
 
-def update(change: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def update(change: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Decorate a weight update: keep caches of old and new weights apart, never crash.
 
     A cache in use is not flushed; new requests get other keys instead. All ranks agree
     on success or failure, because weights that differ between ranks are wrong on each.
     """
-    return _updating(change, ends_in_barrier=False)
+    return _update(change, False, *args, **kwargs)
 
 
-def update_with_barrier(change: Callable[..., Any]) -> Callable[..., Any]:
+@wrapping
+def update_with_barrier(change: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Decorate like `update`, for an update that ends in a barrier of all ranks.
 
     A rank that fails before the barrier enters it as well: the other ranks wait there.
     """
-    return _updating(change, ends_in_barrier=True)
+    return _update(change, True, *args, **kwargs)
 
 
-def _updating(change: Callable[..., Any], ends_in_barrier: bool) -> Callable[..., Any]:
-    @wraps(change)
-    def changed(
-        self: Scheduler | SchedulerWeightUpdaterManager,
-        recv_req: UpdateWeightFromDiskReqInput
-        | UpdateWeightsFromDistributedReqInput
-        | UpdateWeightsFromTensorReqInput
-        | UpdateWeightsFromIPCReqInput,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        import torch
+def _update(
+    change: Callable[..., Any],
+    ends_in_barrier: bool,
+    self: Scheduler | SchedulerWeightUpdaterManager,
+    recv_req: UpdateWeightFromDiskReqInput
+    | UpdateWeightsFromDistributedReqInput
+    | UpdateWeightsFromTensorReqInput
+    | UpdateWeightsFromIPCReqInput,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    import torch
 
-        scheduler = weights.scheduler
-        refusals = ranks.exchange(scheduler, _refusal(scheduler) or _lacks(recv_req))
-        if any(refusals):
-            return _failure(recv_req, next(filter(None, refusals)))
-        if recv_req.flush_cache and not _is_idle(scheduler):
-            recv_req.flush_cache = False
-        # The last batch must finish before its weights change.
-        torch.get_device_module(scheduler.device).synchronize()
-        _start_namespace()
-        weights.read_names()
-        loaded = loaded_tensors.Loaded(weights.names)
-        # From 0.5.19 on, SGLang would take the new version before it is checked.
-        version, recv_req.weight_version = recv_req.weight_version, None
-        answer, timeout = None, None
-        try:
-            with loaded.watching(_models(scheduler, recv_req)):
-                answer = change(self, recv_req, *args, **kwargs)
-            problem = "" if answer.success else answer.message or "no reason given"
-        except Exception as error:
-            if not ranks.are_in_step(scheduler):
-                raise
-            logger.exception("Failed to update weights")
-            problem, timeout = f"{type(error).__name__}: {error}", ranks.TIMEOUT
-            if ends_in_barrier:
-                ranks.enter_barrier(scheduler)
-        problems = ranks.exchange(scheduler, problem, timeout)
-        if any(problems):
-            if answer is None or not all(problems):
-                return _failure(recv_req, _describe(problems))
-            return answer
-        untaken = _find_untaken(scheduler, recv_req, loaded)
-        if untaken:
-            logger.error("Failed to update weights: %s", untaken)
-            return _failure(recv_req, untaken)
-        rename(version)
+    scheduler = weights.scheduler
+    refusals = ranks.exchange(scheduler, _refusal(scheduler) or _lacks(recv_req))
+    if any(refusals):
+        return _failure(recv_req, next(filter(None, refusals)))
+    if recv_req.flush_cache and not _is_idle(scheduler):
+        recv_req.flush_cache = False
+    # The last batch must finish before its weights change.
+    torch.get_device_module(scheduler.device).synchronize()
+    _start_namespace()
+    weights.read_names()
+    loaded = loaded_tensors.Loaded(weights.names)
+    # From 0.5.19 on, SGLang would take the new version before it is checked.
+    version, recv_req.weight_version = recv_req.weight_version, None
+    answer, timeout = None, None
+    try:
+        with loaded.watching(_models(scheduler, recv_req)):
+            answer = change(self, recv_req, *args, **kwargs)
+        problem = "" if answer.success else answer.message or "no reason given"
+    except Exception as error:
+        if not ranks.are_in_step(scheduler):
+            raise
+        logger.exception("Failed to update weights")
+        problem, timeout = f"{type(error).__name__}: {error}", ranks.TIMEOUT
+        if ends_in_barrier:
+            ranks.enter_barrier(scheduler)
+    problems = ranks.exchange(scheduler, problem, timeout)
+    if any(problems):
+        if answer is None or not all(problems):
+            return _failure(recv_req, _describe(problems))
         return answer
-
-    return changed
+    untaken = _find_untaken(scheduler, recv_req, loaded)
+    if untaken:
+        logger.error("Failed to update weights: %s", untaken)
+        return _failure(recv_req, untaken)
+    rename(version)
+    return answer
 
 
 def _lacks(recv_req: Any) -> str:
