@@ -45,16 +45,13 @@ class RequestTokenIds:
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        vanilla = list[list[int]] | list[int] | None
-        return core_schema.no_info_wrap_validator_function(
-            cls._validate, handler(vanilla)
-        )
+        def validate(value: Any, check: Any) -> Any:
+            if type(value) is list and set(map(type, value)) == {int}:
+                return value
+            return check(value)
 
-    @staticmethod
-    def _validate(value: Any, handler: Any) -> Any:
-        if type(value) is list and set(map(type, value)) == {int}:
-            return value
-        return handler(value)
+        vanilla = handler(list[list[int]] | list[int] | None)
+        return core_schema.no_info_wrap_validator_function(validate, vanilla)
 
 
 async def answer(request: Any, making: Awaitable[Any]) -> Any:

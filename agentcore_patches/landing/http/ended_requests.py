@@ -37,10 +37,8 @@ def finish(
     """Drop the state of an aborted request, and complete its final output.
 
     Args:
-        abort: the scheduler's notice that it aborted the request.
         out: the final output or chunk, about to be queued. It gets every field that
             other outputs have.
-        is_incremental: True if chunks hold only new values.
     """
     manager.rid_to_state.pop(abort.rid, None)
     meta_info = out["meta_info"]

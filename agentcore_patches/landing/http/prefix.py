@@ -326,7 +326,11 @@ def continued(
     exchange = exchanges.current.get()
     response = None if exchange is None else exchange.response
     if exchange is not None and response is not None:
-        _ask_chat_of_response(exchange, response, request)
+        request._exchange = exchange
+        request.required_prefix_token_ids = response.required_prefix_token_ids
+        # These two are part of a conversation's identity in the memory.
+        request.extra_key = response.extra_key
+        request.cache_salt = response.cache_salt
     elif exchange is not None:
         exchanges.of(request).client = exchange.client
     try:
@@ -342,17 +346,6 @@ def count_refused(source: str) -> None:
     """Count a turn whose prefix is refused."""
     metrics.count(metrics.PREFIX_TURNS, source, "refused")
     metrics.count(metrics.REFUSED_PROMPTS, "prefix")
-
-
-def _ask_chat_of_response(
-    exchange: Exchange, response: ResponsesRequest, chat_request: ChatCompletionRequest
-) -> None:
-    """Pass the prefix of a /v1/responses request, and its exchange, on to chat."""
-    chat_request._exchange = exchange
-    chat_request.required_prefix_token_ids = response.required_prefix_token_ids
-    # These two are part of a conversation's identity in the memory.
-    chat_request.extra_key = response.extra_key
-    chat_request.cache_salt = response.cache_salt
 
 
 def _continue(

@@ -142,9 +142,7 @@ class Memory:
         key = conversation.parts[-1].digest
         with self._lock:
             found = self._entries.get(key)
-            if found is None or not found.token_ids:
-                return None
-            if found.written not in conversation.sent:
+            if not (found and found.token_ids and found.written in conversation.sent):
                 return None
             self._entries.move_to_end(key)
             return found

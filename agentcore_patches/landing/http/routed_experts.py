@@ -120,11 +120,7 @@ def is_wanted(request: ApiRequest) -> bool:
 def choice_fields(
     serving: OpenAIServingBase, request: ApiRequest, meta_info: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields of a finished choice for its experts; empty without experts.
-
-    Raises:
-        ValueError: the requested format cannot represent the experts.
-    """
+    """Return the fields of a finished choice for its experts; empty without experts."""
     encoded = meta_info.get("routed_experts")
     if encoded is None:
         return {}

@@ -408,7 +408,7 @@ def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:
     if request.return_token_ids:
         wanted += [partial(end, serving, request) for end in ENDS]
     if request_fields.read(request, "return_weight_versions"):
-        wanted.append(_versions)
+        wanted.append(lambda info: {"weight_versions": info.get("weight_versions", [])})
     if routed_experts.is_wanted(request):
         wanted.append(partial(routed_experts.choice_fields, serving, request))
     return wanted
@@ -527,11 +527,6 @@ def rewrite(
 
     raise_first = release.FIRST_LINE_BEFORE_STATUS
     return streams.rewrite(lines, change, error_events, end, raise_first)
-
-
-def _versions(meta_info: dict[str, Any]) -> dict[str, Any]:
-    """Return the weight versions of a finished choice as a field."""
-    return {"weight_versions": meta_info.get("weight_versions", [])}
 
 
 def _members(said: dict[str, Any]) -> list[str]:

@@ -92,8 +92,11 @@ def add_to_response(
     requested. A completion has them if versions or token IDs are requested.
     """
     answer = build(self, request, ret, *args, **kwargs)
-    # An error response has no choices.
-    if hasattr(answer, "choices") and _wants_metadata(request):
+    if not hasattr(answer, "choices"):
+        return answer  # It is an error.
+    is_chat = hasattr(request, "messages")
+    wanted = request.return_token_ids or request.return_weight_versions
+    if wanted or (is_chat and request.return_token_ids is not False):
         meta_info = ret[0]["meta_info"]
         if meta_info["weight_version"] != _NO_VERSION:
             answer.weight_version = meta_info["weight_version"]
@@ -102,12 +105,6 @@ def add_to_response(
             "weight_versions": meta_info.get("weight_versions", []),
         }
     return answer
-
-
-def _wants_metadata(request: ApiRequest) -> bool:
-    is_chat = hasattr(request, "messages")
-    asked = request.return_token_ids or request.return_weight_versions
-    return bool(asked or (is_chat and request.return_token_ids is not False))
 
 
 def update_lock(manager: TokenizerManager) -> Any:

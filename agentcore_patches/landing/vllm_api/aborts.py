@@ -39,11 +39,7 @@ class Aborts:
         self._wake = asyncio.Event()
 
     def start(self, request_id: str | None) -> int:
-        """Abort a request by its ID, or all of them after SGLang's abort of all.
-
-        Returns:
-            The number of requests found.
-        """
+        """Abort a request, or all after SGLang's abort of all; return how many."""
         running = self._running
         names = [*running] if request_id is None else [request_id]
         found = [running[name] for name in names if name in running]

@@ -97,12 +97,7 @@ def _chat_request(body: dict[str, Any]) -> ChatCompletionRequest:
 def _convert(
     serving: OpenAIServingChat, request: Request, chat: ChatCompletionRequest
 ) -> GenerateReqInput:
-    """Make the engine's request, as the chat endpoint does.
-
-    Raises:
-        HTTPException: a header of the request is not valid.
-        ValueError: the chat request cannot be served.
-    """
+    """Make the engine's request, as the chat endpoint does."""
     from fastapi import HTTPException
 
     error = serving._validate_request(chat)
