@@ -60,15 +60,6 @@ DP_RANK = "data_parallel_rank"
 # A prompt that a processor has loaded has its token IDs beside its text.
 LOADED_HAVE_IDS = False
 
-# Data parallel groups may be sent control requests one by one.
-HAS_LOCAL_CONTROL = False
-
-# A request may belong to a beam search.
-HAS_BEAM_SEARCH = False
-
-# Models may have a chat template in Python, and other names for tools.
-HAS_PYTHON_TEMPLATES = False
-
 # Module that caches image embeddings.
 IMAGE_CACHE = "mm_utils"
 

@@ -255,18 +255,6 @@ FACTS: Mapping[str, tuple[str, ByRelease[str] | ByRelease[bool]]] = {
         "A prompt that a processor has loaded has its token IDs beside its text.",
         ByRelease(False, {"0.5.13": True}),
     ),
-    "HAS_LOCAL_CONTROL": (
-        "Data parallel groups may be sent control requests one by one.",
-        ByRelease(False, {"0.5.11": True}),
-    ),
-    "HAS_BEAM_SEARCH": (
-        "A request may belong to a beam search.",
-        ByRelease(False, {"0.5.19": True}),
-    ),
-    "HAS_PYTHON_TEMPLATES": (
-        "Models may have a chat template in Python, and other names for tools.",
-        ByRelease(False, {"0.5.23": True}),
-    ),
     "IMAGE_CACHE": (
         "Module that caches image embeddings.",
         ByRelease("mm_utils", {"0.5.18": "mm_schedule"}),

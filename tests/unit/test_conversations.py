@@ -79,7 +79,7 @@ NEXT = said("user", "and?")
         calling("f", '{"b":2.5,"a":1.0}', "z"),
         calling("f", {"a": 1, "b": 2.5}),
         said("assistant", "yes", tool_calls=ANSWER.tool_calls, reasoning_content="hm"),
-        said("assistant", [Model(text="yes")], tool_calls=ANSWER.tool_calls),
+        said("assistant", [SimpleNamespace(text="yes")], tool_calls=ANSWER.tool_calls),
     ],
 )
 def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:

@@ -528,9 +528,8 @@ class Memory:
         self.done.append(f"release {obj.tags}")
         if len(self.done) > 1 + self._refuses:
             return None
-        from fastapi import Response
-
-        return Response('{"error": {"message": "Nothing was released"}}', 400)
+        body = b'{"error": {"message": "Nothing was released"}}'
+        return SimpleNamespace(status_code=400, body=body)
 
     async def _resume(self, obj: Request, request: Any) -> Any:
         self.done.append(f"resume {obj.tags}")
@@ -538,7 +537,6 @@ class Memory:
 
 @pytest.fixture
 def _requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fastapi")
     names = (
         *("PauseGeneration", "ContinueGeneration", "Generate"),
         *("ReleaseMemoryOccupation", "ResumeMemoryOccupation"),

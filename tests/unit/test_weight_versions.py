@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches.landing import http, release
+from agentcore_patches.landing import http
 from agentcore_patches.landing.scheduler import (
     ranks,
     requests,
@@ -101,10 +101,9 @@ def test_an_output_has_only_new_spans_of_its_own_requests() -> None:
 
 
 def test_a_request_that_is_gone_or_in_a_beam_search_has_no_versions(
-    weights: _Weights, monkeypatch: pytest.MonkeyPatch
+    weights: _Weights,
 ) -> None:
-    monkeypatch.setattr(release, "HAS_BEAM_SEARCH", True)
-    run(request(beam_group=None), launch())
+    run(request(), launch())
     assert not weights.unsent
     req = request(beam_group=object())
     run(req, launch())

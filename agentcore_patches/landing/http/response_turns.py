@@ -137,8 +137,8 @@ def _remember(
         return
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 
-    # Tools of some models have other names in the next turn's input.
-    if release.HAS_PYTHON_TEMPLATES and serving._translates_tools:
+    # From 0.5.23 on, tools of some models have other names in the next turn's input.
+    if getattr(serving, "_translates_tools", False):
         return
     sent_back = request.model_copy(
         update={"input": output, "instructions": None, "previous_response_id": None}

@@ -114,7 +114,7 @@ class ResponseTrace(traces.EventTrace):
     """Pending token IDs and logprobs of a response."""
 
     def stamp(self, text: str) -> str:
-        """Write pending IDs and logprobs on an event, and all on the last one."""
+        """Write pending IDs and logprobs on an event, and all of them on the last one."""
         # Quotes inside JSON strings are escaped, so this matches only a key.
         if not self.is_pending() and '"response":{' not in text:
             return text

@@ -21,8 +21,6 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
-from .. import release
-
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionMessageGenericParam,
@@ -67,11 +65,8 @@ class Template:
     def text(self, messages: list[Any]) -> str | None:
         """Render messages to text; None if SGLang does not render them as text."""
         serving = copy.copy(self._serving)
-        # SGLang tokenizes the text of Python templates itself.
-        if (
-            release.HAS_PYTHON_TEMPLATES
-            and serving.template_manager.python_chat_template is not None
-        ):
+        # From 0.5.23 on, SGLang tokenizes the text of Python templates itself.
+        if getattr(serving.template_manager, "python_chat_template", None) is not None:
             return None
         manager = serving.tokenizer_manager
         tokenizer = _Renderer(manager.tokenizer)

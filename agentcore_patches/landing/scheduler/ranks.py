@@ -73,13 +73,10 @@ def are_in_step(scheduler: Scheduler) -> bool:
     from torch import distributed
 
     n_ranks = distributed.get_world_size(scheduler.tp_cpu_group)
-    if n_ranks != distributed.get_world_size():
-        return False
-    # With this flag, each data parallel group updates by itself.
-    return not (
-        release.HAS_LOCAL_CONTROL
-        and scheduler.server_args.enable_dp_attention_local_control_broadcast
-    )
+    # From 0.5.11 on, this flag makes each data parallel group update by itself.
+    flag = "enable_dp_attention_local_control_broadcast"
+    is_local = getattr(scheduler.server_args, flag, False)
+    return n_ranks == distributed.get_world_size() and not is_local
 
 
 def exchange(

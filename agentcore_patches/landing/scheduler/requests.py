@@ -12,17 +12,15 @@ if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
 
 
-def address(output: BaseReq, request: Any) -> None:
+def address(output: BaseReq, request: Req | None) -> None:
     """Route an output to the tokenizer worker that owns the request.
 
     Args:
-        request: SGLang also passes batches, which have no single worker, and control
-            requests, whose worker it knows.
+        request: SGLang also passes batches, which have no single worker.
     """
-    from sglang.srt.managers.schedule_batch import Req
-
-    if isinstance(request, Req) and output.http_worker_ipc is None:
-        output.http_worker_ipc = request.http_worker_ipc
+    worker = getattr(request, "http_worker_ipc", None)
+    if worker is not None and output.http_worker_ipc is None:
+        output.http_worker_ipc = worker
 
 
 def with_results(reqs: list[Req]) -> list[Req]:

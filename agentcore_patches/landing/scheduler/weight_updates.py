@@ -114,7 +114,8 @@ def _update(
 
 def _lacks(recv_req: Any) -> str:
     """Return which files a folder with new weights lacks; empty if it is complete."""
-    folder = recv_req.model_path if _is_from_disk(recv_req) else ""
+    # Only updates from disk have a folder.
+    folder = getattr(recv_req, "model_path", None)
     missing = loaded_tensors.missing_files(folder) if folder else []
     if not missing:
         return ""
@@ -122,12 +123,6 @@ def _lacks(recv_req: Any) -> str:
         f"The weights are as before: {folder} lacks {len(missing)} of the files that "
         f"its index lists, such as {missing[0]}."
     )
-
-
-def _is_from_disk(recv_req: Any) -> bool:
-    from sglang.srt.managers.io_struct import UpdateWeightFromDiskReqInput
-
-    return isinstance(recv_req, UpdateWeightFromDiskReqInput)
 
 
 def _models(scheduler: Scheduler, recv_req: Any) -> list[Any]:
@@ -153,7 +148,7 @@ def _find_untaken(
         of_ranks = ranks.exchange(scheduler, "\0".join(names))
         everywhere = set.intersection(*({*one.split("\0")} for one in of_ranks))
         names = [name for name in names if name in everywhere]
-    elif len(names) < len(loaded.names) or not _is_from_disk(recv_req):
+    elif len(names) < len(loaded.names) or not hasattr(recv_req, "model_path"):
         return ""  # Another pipeline stage has the layers.
     if not names:
         return ""

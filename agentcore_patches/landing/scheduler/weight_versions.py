@@ -81,8 +81,10 @@ def set_version(version: str | None) -> None:
 def rename(version: str | None) -> None:
     """Set the version of the weights, in SGLang's own record too; None keeps it."""
     set_version(version)
-    if release.SPANS_ARE_STRUCTS:
-        weights.scheduler.record_weight_version_change(new_version=version)
+    # Older releases have no such record.
+    record = getattr(weights.scheduler, "record_weight_version_change", None)
+    if record is not None:
+        record(new_version=version)
 
 
 @wrapping
@@ -130,7 +132,8 @@ def assign_tokens(batch: ScheduleBatch) -> None:
             spans.pop()  # Its weights have sampled no token.
         spans.append([version, begin if spans else 0])
         # The tokens of a beam search are not the request's own: it has no versions.
-        if not release.HAS_BEAM_SEARCH or req.beam_group is None:
+        # Older releases have no beam search.
+        if getattr(req, "beam_group", None) is None:
             weights.unsent[req.rid] = req
 
 

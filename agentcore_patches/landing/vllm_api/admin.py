@@ -425,17 +425,16 @@ class _Control:
 
     async def _call(self, name: str, obj: Any, call: _Call) -> None:
         """Call SGLang's endpoint; its error becomes a `BadRequest`."""
-        from fastapi import Response
-
         response = await self._native[name](obj, call.request)
         # Some endpoints return a plain object if they succeed.
-        if isinstance(response, Response) and response.status_code >= 400:
+        status = getattr(response, "status_code", 200)
+        if status >= 400:
             content = orjson.loads(response.body)
             error = content.get("error", content)
             message = error
             if isinstance(error, dict):
                 message = error.get("error_message") or error.get("message")
-            raise BadRequest(None, str(message), response.status_code)
+            raise BadRequest(None, str(message), status)
 
     async def get_world_size(self, call: _Call) -> Json:
         """Return the number of GPUs."""

@@ -7,7 +7,6 @@ class ServerArgs:
     enable_custom_logit_processor: bool
     enable_deterministic_inference: bool
     enable_dp_attention: bool
-    enable_dp_attention_local_control_broadcast: bool  # since 0.5.11
     enable_lora: bool | None
     enable_memory_saver: bool
     enable_metrics: bool

@@ -2,9 +2,7 @@ from typing import Any
 
 class Req:
     __weakref__: Any
-    beam_group: Any  # since 0.5.19
     extra_key: str | None
-    http_worker_ipc: str | None
     is_retracted: bool
     output_ids: list[int]
     rid: str

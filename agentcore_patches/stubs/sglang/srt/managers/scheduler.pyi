@@ -26,9 +26,6 @@ class Scheduler:
     def attach_hicache_storage_wrapped(self, recv_req): ...  # since 0.5.9
     def load_lora_adapter(self, recv_req): ...
     def load_lora_adapter_from_tensors(self, recv_req): ...
-    def record_weight_version_change(
-        self, new_version: str | None
-    ) -> None: ...  # since 0.5.19
     # From 0.5.13 on, these are methods of `SchedulerWeightUpdaterManager`.
     def release_memory_occupation(self, recv_req): ...  # until 0.5.12
     def resume_memory_occupation(self, recv_req): ...  # until 0.5.12

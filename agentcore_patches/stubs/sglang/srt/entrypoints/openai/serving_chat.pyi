@@ -8,7 +8,6 @@ from sglang.srt.managers.io_struct import GenerateReqInput
 class TemplateManager:
     chat_template_name: str | None
     jinja_template_content_format: str
-    python_chat_template: Any  # since 0.5.23
 
 class OpenAIServingChat(OpenAIServingBase):
     reasoning_parser: str | None
