@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -127,27 +126,17 @@ def test_batches_are_merged_whichever_is_empty(
     assert scheduler.running_batch.reqs == [*running, *last]
 
 
-class Req(SimpleNamespace):
-    """A request of the scheduler."""
-
-
 @pytest.mark.parametrize(
     ("request_", "already", "addressed"),
     [
-        (Req(http_worker_ipc="worker"), None, "worker"),
-        (Req(http_worker_ipc="worker"), "other", "other"),
-        (Batch(), None, None),
+        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
+        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
         (None, None, None),
     ],
 )
 def test_an_output_goes_to_the_worker_of_its_request(
-    request_: Any,
-    already: str | None,
-    addressed: str | None,
-    monkeypatch: pytest.MonkeyPatch,
+    request_: Any, already: str | None, addressed: str | None
 ) -> None:
-    module = SimpleNamespace(Req=Req)
-    monkeypatch.setitem(sys.modules, "sglang.srt.managers.schedule_batch", module)
     output: Any = SimpleNamespace(http_worker_ipc=already)
     requests.address(output, request_)
     assert output.http_worker_ipc == addressed
