@@ -85,8 +85,7 @@ def scheduler(group: Any, does: str) -> Any:
         tp_cpu_group=group,
         tp_worker=SimpleNamespace(model_runner=SimpleNamespace(model=Model(does))),
         draft_worker=None,
-        server_args=SimpleNamespace(enable_dp_attention_local_control_broadcast=False),
-        record_weight_version_change=lambda new_version: None,
+        server_args=SimpleNamespace(),
     )
 
 
