@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from agentcore_patches.landing import release
 from agentcore_patches.landing.http import ended_requests, exchanges
-from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
 
@@ -60,29 +58,6 @@ def test_the_last_chunk_of_an_aborted_stream_repeats_nothing(
     assert len(meta_info["output_token_logprobs"]) == (0 if logprobs_are_new else 2)
 
 
-@pytest.mark.parametrize(
-    ("reason", "released"),
-    # With a reason, SGLang releases the adapter when it hands on the answer.
-    [(None, ["id"]), ({"type": "abort"}, [])],
-)
-def test_an_adapter_is_released_once(reason: Any, released: list[str]) -> None:
-    found: list[str] = []
-
-    async def release_adapter(lora_id: str) -> None:
-        found.append(lora_id)
-
-    async def abort() -> None:
-        registry = SimpleNamespace(release=release_adapter)
-        obj = SimpleNamespace(lora_path="adapter", lora_id="id")
-        manager: Any = SimpleNamespace(lora_registry=registry)
-        state: Any = SimpleNamespace(obj=obj)
-        notice: Any = SimpleNamespace(finished_reason=reason)
-        ended_requests._release_lora(manager, state, notice)
-
-    asyncio.run(abort())
-    assert found == released
-
-
 def test_only_a_rejection_is_raised() -> None:
     for reason in (
         None,
@@ -124,19 +99,3 @@ def test_batches_are_merged_whichever_is_empty(
     scheduler: Any = SimpleNamespace(**batches)
     merge_last_batch(scheduler)
     assert scheduler.running_batch.reqs == [*running, *last]
-
-
-@pytest.mark.parametrize(
-    ("request_", "already", "addressed"),
-    [
-        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
-        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
-        (None, None, None),
-    ],
-)
-def test_an_output_goes_to_the_worker_of_its_request(
-    request_: Any, already: str | None, addressed: str | None
-) -> None:
-    output: Any = SimpleNamespace(http_worker_ipc=already)
-    requests.address(output, request_)
-    assert output.http_worker_ipc == addressed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,24 +143,6 @@ def test_only_a_session_request_may_have_an_empty_prompt(
         monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", False)
         with pytest.raises(ValueError, match="input_ids cannot be empty"):
             prompts.refuse(tokenizer_manager(), obj)
-
-
-@pytest.mark.parametrize("session", [None, {"id": "one"}])
-def test_a_text_without_tokens_is_refused_except_in_a_session(
-    session: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(release, "SESSIONS_HAVE_PROMPTS", True)
-    obj: Any = SimpleNamespace(rid="x", session_params=session)
-    manager: Any = SimpleNamespace(max_req_input_len=None, rid_to_state={})
-    with nullcontext() if session else pytest.raises(ValueError, match="empty"):
-        prompts.record(manager, obj, [])
-
-
-def test_null_is_removed_from_a_body() -> None:
-    body = {"text": None, "return_prompt_token_ids": False}
-    assert prompts.without_null(body) == body
-    null = {"text": None, "return_prompt_token_ids": None}
-    assert prompts.without_null(null) == {"text": None}
 
 
 def test_a_prompt_of_embeddings_has_no_ids() -> None:

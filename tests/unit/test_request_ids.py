@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing.http import exchanges, request_ids
-from agentcore_patches.landing.scheduler import requests
 
 
 class Manager:
-    """A tokenizer manager that records sent requests and aborts."""
+    """A tokenizer manager that records sent requests."""
 
     def __init__(self) -> None:
         self.rid_to_state: dict[str, Any] = {}
         self.server_args = SimpleNamespace(language_only=False)
-        self.aborted: list[str] = []
-
-    def abort_request(self, rid: str) -> None:
-        self.aborted.append(rid)
 
     def send(self, rid: str) -> str:
         """Send a request; return its engine ID."""
@@ -50,9 +45,6 @@ class Request:
 
     def normalize_batch_and_arguments(self) -> None:
         pass
-
-    def regenerate_rid(self) -> None:
-        self.rid = "random"
 
 
 def reserved(manager: Any, rid: Any, **more: Any) -> Any:
@@ -100,18 +92,6 @@ def test_a_request_with_an_invalid_id_is_refused_and_reserves_nothing(
     asked: Any = Request(rid)
     assert request_ids.check(manager, asked) is not None
     assert vars(manager)["reserved_rids"].keys() == {"a"}
-
-
-def test_a_request_still_in_the_engine_is_in_use() -> None:
-    manager: Any = Manager()
-    manager.send("a")
-    with pytest.raises(ValueError, match="Duplicate"):
-        reserved(manager, "a")
-    # Not a duplicate of itself, and an empty ID is replaced.
-    assert request_ids.check(manager, reserved(manager, "b")) is None
-    assert reserved(manager, "").rid == "random"
-    without_id: Any = SimpleNamespace(text="a")
-    assert request_ids.check(manager, without_id) is None
 
 
 class CountedId(str):
@@ -166,35 +146,3 @@ def test_a_late_output_does_not_reach_another_request() -> None:
     late, known, plain = deliver(manager, old, new, "other")
     assert late not in manager.rid_to_state
     assert (known, plain) == ("a", "other")
-
-
-def test_two_workers_may_serve_one_id() -> None:
-    managers: list[Any] = [Manager(), Manager()]
-    for manager in managers:
-        reserved(manager, "a")
-    first, second = (manager.send("a") for manager in managers)
-    assert first != second
-    assert deliver(managers[0], first, second) == ["a", second]
-
-
-def test_a_disconnect_aborts_only_its_own_request() -> None:
-    manager: Any = Manager()
-    old = reserved(manager, "a")
-    manager.send("a")
-    request_ids.abort_own(manager, "a", old)
-    assert manager.aborted == ["a"]
-    vars(manager)["reserved_rids"].clear()
-    del manager.rid_to_state["a"]
-    request_ids.abort_own(manager, "a", old)
-    reserved(manager, "a")
-    manager.send("a")
-    request_ids.abort_own(manager, "a", old)
-    assert manager.aborted == ["a"]
-
-
-def test_a_session_finds_the_last_turn_by_its_id() -> None:
-    turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
-    for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
-        params: Any = SimpleNamespace(rid=rid)
-        requests.find_turn(params, turns)
-        assert params.rid == found

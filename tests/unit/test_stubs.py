@@ -97,33 +97,31 @@ def of_state(parameters: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "stub",
-    [
-        "limit: int",
-        of_manager("kind: str", "first: int", "second: int", "count: int"),
-        of_manager("answer: int", "def inherited(self): ...", "__dict__: Any"),
-        of_manager("@property", "def kind(self): ..."),
-        of_manager("nothing: int  # since 0.5.11", "never: int  # until 0.5.9"),
-        "class Nothing:  # until 0.5.9\n    member: int",
-        "class Elsewhere:\n    there: int",
-        of_state("limit"),
-        "class Fixed:\n    @property\n    def limit(self): ...",
-        "class Foreign:\n    limit: int",
-        "def build(text, n): ...",
-        of_manager("def ask(self, prompt, *, key): ..."),
-        of_manager("def parse(self, text): ...", "async def reply(self, request): ..."),
-        of_manager("def run(self, other, /): ...", "def stream(self, request): ..."),
-    ],
-)
-def test_names_that_the_install_has_are_accepted(
-    monkeypatch: pytest.MonkeyPatch, stub: str
-) -> None:
-    check(monkeypatch, stub)
-
-
-@pytest.mark.parametrize(
     ("stub", "said"),
     [
+        *(
+            (stub, "")
+            for stub in (
+                "limit: int",
+                of_manager("kind: str", "first: int", "second: int", "count: int"),
+                of_manager("answer: int", "def inherited(self): ...", "__dict__: Any"),
+                of_manager("@property", "def kind(self): ..."),
+                of_manager("nothing: int  # since 0.5.11", "never: int  # until 0.5.9"),
+                "class Nothing:  # until 0.5.9\n    member: int",
+                "class Elsewhere:\n    there: int",
+                of_state("limit"),
+                "class Fixed:\n    @property\n    def limit(self): ...",
+                "class Foreign:\n    limit: int",
+                "def build(text, n): ...",
+                of_manager("def ask(self, prompt, *, key): ..."),
+                of_manager(
+                    "def parse(self, text): ...", "async def reply(self, request): ..."
+                ),
+                of_manager(
+                    "def run(self, other, /): ...", "def stream(self, request): ..."
+                ),
+            )
+        ),
         ("other: int", f"`other` of {MANAGER}, which is absent"),
         ("class Other:\n    n: int", f"`Other` of {MANAGER}, which is absent"),
         (
@@ -152,6 +150,9 @@ def test_names_that_the_install_has_are_accepted(
 def test_names_that_the_install_lacks_are_refused(
     monkeypatch: pytest.MonkeyPatch, stub: str, said: str
 ) -> None:
+    if not said:
+        check(monkeypatch, stub)
+        return
     refused = refusal(monkeypatch, stub)
     assert refused.startswith(f"{PROMPTS} would use ")
     assert said in refused
