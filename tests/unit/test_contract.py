@@ -50,18 +50,21 @@ def choice(*ids: int, **more: Any) -> dict[str, Any]:
     return {"index": 0, "message": message, "token_ids": [*ids], **more}
 
 
-def verdicts(*run: tuple[tuple[int, ...], Callable[[Subject], str]]) -> dict[int, str]:
-    """Run checks of these rules; return the verdicts other than `not exercised`."""
-    subject = Subject("http://nowhere")
-    for rules, check in run:
-        checks.Check("some", "", "", "", check, rules).run(subject)
-    results = subject.ledger.results(LEVELS)
-    return {
-        one.number: one.verdict for one in results if one.verdict != "not exercised"
-    }
+Check = Callable[[Subject], str]
 
 
-def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
+def passing(subject: Subject) -> str:
+    return "seen"
+
+
+def ending(ended: NotPassed) -> Check:
+    def check(subject: Subject) -> str:
+        raise ended
+
+    return check
+
+
+def breaking(number: int, ended: NotPassed) -> Check:
     """A check in which a part about one rule ends like this."""
 
     def check(subject: Subject) -> str:
@@ -72,8 +75,83 @@ def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
     return check
 
 
-def passing(subject: Subject) -> str:
-    return "seen"
+def run(*checked: tuple[tuple[int, ...], Check], names: str = "some") -> Subject:
+    """Run checks of these rules."""
+    subject = Subject("http://nowhere")
+    for name, (rules, check) in zip(names.split() * 9, checked, strict=False):
+        checks.Check(name, "", "", "", check, rules).run(subject)
+    return subject
+
+
+def verdicts(subject: Subject) -> dict[int, str]:
+    """Return the verdicts other than `not exercised`."""
+    results = subject.ledger.results(LEVELS)
+    return {
+        one.number: one.verdict for one in results if one.verdict != "not exercised"
+    }
+
+
+PASSES = (7,), passing
+FAILS = (7,), ending(Failed("wrong"))
+SKIPS = (7,), ending(Skipped("no such field"))
+VARIES = (7,), ending(Inconclusive("they vary"))
+SILENT = (7,), ending(NotExercised("no tool was called"))
+BROKEN = breaking(2, Failed("usage counts 8"))
+
+
+@pytest.mark.parametrize(
+    ("checked", "found"),
+    [
+        ([PASSES], {7: "pass"}),
+        ([FAILS], {7: "fail"}),
+        ([SKIPS], {7: "unsupported"}),
+        ([VARIES], {7: "inconclusive"}),
+        ([SILENT], {}),
+        *(([one, PASSES], {7: "pass"}) for one in (SKIPS, PASSES)),
+        ([PASSES, SKIPS], {7: "pass"}),
+        ([PASSES, FAILS], {7: "fail"}),
+        *(([one, VARIES], {7: "inconclusive"}) for one in (PASSES, SKIPS)),
+        *(([VARIES, one], {7: "inconclusive"}) for one in (PASSES, SKIPS)),
+        # A failure is of its own rule in a check of several.
+        ([((1, 2, 3), BROKEN)], {1: "pass", 2: "fail"}),
+        # A special request is blamed only for what simple ones keep.
+        ([((6,), BROKEN)], {6: "fail"}),
+        ([((1, 2, 3), BROKEN), ((6,), BROKEN)], {1: "pass", 2: "fail", 6: "pass"}),
+        # A rule that cannot be judged in a check leaves the others.
+        ([((1, 2, 3), breaking(1, Skipped("no decoder")))], {1: "unsupported"}),
+    ],
+)
+def test_a_rule_gets_its_verdict_from_the_ends_of_checks(
+    checked: list[tuple[tuple[int, ...], Check]], found: dict[int, str]
+) -> None:
+    assert verdicts(run(*checked)) == found
+
+
+SAW = passing
+QUIET = ending(NotExercised("no call"))
+REFUSED = ending(Skipped("it has no parser"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict", "word"),
+    [
+        ((SAW, SAW), "pass", "tools: seen; reasoning: seen"),
+        ((SAW, REFUSED), "pass", "reasoning: unsupported: it has no parser"),
+        ((REFUSED, SAW), "pass", "tools: unsupported"),
+        ((SAW, QUIET), "not exercised", "reasoning: not exercised: no call"),
+        ((QUIET, SAW), "not exercised", "tools: not exercised"),
+        ((REFUSED, REFUSED), "unsupported", "no parser"),
+        ((SAW, ending(Failed("no IDs"))), "fail", "no IDs"),
+        ((SAW, ending(Inconclusive("they vary"))), "inconclusive", "they vary"),
+        ((SAW,), "not exercised", "reasoning: not exercised: not run"),
+    ],
+)
+def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
+    ends: tuple[Check, ...], verdict: str, word: str
+) -> None:
+    subject = run(*(((8,), check) for check in ends), names="tools reasoning")
+    [found] = [one for one in subject.ledger.results(LEVELS) if one.number == 8]
+    assert found.verdict == verdict and word in found.message, found
 
 
 def judged(subject: Subject, name: str, number: int) -> str:
@@ -81,55 +159,6 @@ def judged(subject: Subject, name: str, number: int) -> str:
     checks.get(name).run(subject)
     found = {one.number: one for one in subject.ledger.results(LEVELS)}
     return found[number].verdict
-
-
-def ending(ended: NotPassed) -> Callable[[Subject], str]:
-    def check(subject: Subject) -> str:
-        raise ended
-
-    return check
-
-
-@pytest.mark.parametrize(
-    ("ended", "verdict"),
-    [
-        (Failed("wrong"), "fail"),
-        (Skipped("no such field"), "unsupported"),
-        (Inconclusive("they vary"), "inconclusive"),
-    ],
-)
-def test_the_end_of_a_check_is_the_verdict_on_its_rule(
-    ended: NotPassed, verdict: str
-) -> None:
-    assert verdicts(((7,), ending(ended))) == {7: verdict}
-    assert verdicts(((7,), passing)) == {7: "pass"}
-    assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
-    assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
-    assert verdicts(((7,), ending(Skipped("-"))), ((7,), passing)) == {7: "pass"}
-    assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
-    vary = ((7,), ending(Inconclusive("-")))
-    for before in (passing, ending(Skipped("-"))):
-        assert verdicts(((7,), before), vary) == {7: "inconclusive"}
-        assert verdicts(vary, ((7,), before)) == {7: "inconclusive"}
-
-
-def test_a_failure_is_of_its_own_rule_in_a_check_of_several() -> None:
-    broken = breaking(2, Failed("usage counts 8"))
-    assert verdicts(((1, 2, 3), broken)) == {1: "pass", 2: "fail"}
-
-
-def test_a_special_request_is_blamed_only_for_what_simple_ones_keep() -> None:
-    broken = breaking(2, Failed("usage counts 8"))
-    assert verdicts(((6,), broken)) == {6: "fail"}
-    assert verdicts(((1, 2, 3), broken), ((6,), broken)) == {
-        **{1: "pass", 2: "fail"},
-        6: "pass",
-    }
-
-
-def test_a_rule_that_cannot_be_judged_in_a_check_leaves_the_others() -> None:
-    unread = breaking(1, Skipped("nothing decodes IDs"))
-    assert verdicts(((1, 2, 3), unread)) == {1: "unsupported"}
 
 
 def test_a_check_fails_with_its_first_failure() -> None:
@@ -143,13 +172,8 @@ def test_a_check_fails_with_its_first_failure() -> None:
     assert (result.outcome, result.message) == (Outcome.FAILED, "rule 1")
 
 
-def report(
-    *run: tuple[tuple[int, ...], Callable[[Subject], str]], **more: Any
-) -> Report:
-    subject = Subject("http://nowhere")
-    for rules, check in run:
-        checks.Check("some", "", "", "", check, rules).run(subject)
-    rules_ = subject.ledger.results(LEVELS)
+def report(*checked: tuple[tuple[int, ...], Check], **more: Any) -> Report:
+    rules_ = run(*checked).ledger.results(LEVELS)
     levels = tuple(level_of(level, rules_) for level in LEVELS)
     return Report(
         *("vLLM 0.32.0 at URL", "m", (), (), 1.0),
@@ -344,40 +368,7 @@ def test_the_logprobs_of_every_choice_are_checked(
             logprobs._assert_finite(Exchange("some", {}, answer))
         return "seen"
 
-    assert verdicts(((11, 14), check)) == {11: "pass", 14: verdict}
-
-
-SAW, SILENT = None, NotExercised("no call")
-REFUSED = Skipped("it has no parser")
-
-
-@pytest.mark.parametrize(
-    ("tools", "reasoning", "verdict", "word"),
-    [
-        (SAW, SAW, "pass", "tools: seen; reasoning: seen"),
-        (SAW, REFUSED, "pass", "reasoning: unsupported: it has no parser"),
-        (REFUSED, SAW, "pass", "tools: unsupported"),
-        (SAW, SILENT, "not exercised", "reasoning: not exercised: no call"),
-        (SILENT, SAW, "not exercised", "tools: not exercised"),
-        (REFUSED, REFUSED, "unsupported", "no parser"),
-        (SAW, Failed("no IDs"), "fail", "no IDs"),
-        (SAW, Inconclusive("they vary"), "inconclusive", "they vary"),
-        (SAW, "left out", "not exercised", "reasoning: not exercised: not run"),
-    ],
-)
-def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
-    tools: NotPassed | None,
-    reasoning: NotPassed | str | None,
-    verdict: str,
-    word: str,
-) -> None:
-    subject = Subject("http://nowhere")
-    for name, ended in (("tools", tools), ("reasoning", reasoning)):
-        if not isinstance(ended, str):
-            check = ending(ended) if ended else passing
-            checks.Check(name, "", "", "", check, (8,)).run(subject)
-    [found] = [one for one in subject.ledger.results(LEVELS) if one.number == 8]
-    assert found.verdict == verdict and word in found.message, found
+    assert verdicts(run(((11, 14), check))) == {11: "pass", 14: verdict}
 
 
 @pytest.mark.parametrize(
