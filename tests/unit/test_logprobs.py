@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ orjson = pytest.importorskip("orjson")
 from agentcore_patches.landing import release  # noqa: E402
 from agentcore_patches.landing.http import logprobs  # noqa: E402
 from agentcore_patches.landing.http.logprobs import ChatLogprobs  # noqa: E402
-from tests.helpers.chat_logprobs import Serving  # noqa: E402
 from tests.unit.small_server import tokenizer_manager  # noqa: E402
 
 
@@ -70,11 +70,34 @@ def test_tokens_without_text_are_named_by_their_ids() -> None:
     assert logprobs.name_top_by_id([rows]) == [rows]
 
 
-def expected(meta_info: dict[str, Any], suffix: str = "") -> str:
-    """Return the JSON of SGLang's models."""
-    model = Serving(suffix)._process_response_logprobs({"meta_info": meta_info})
-    text: bytes = orjson.dumps(model.model_dump())
-    return text.decode()
+class Serving:
+    """Makes logprobs as SGLang does, or a fork that adds a suffix to each token.
+
+    Attributes:
+        n_models: number of tokens converted to models.
+    """
+
+    tokenizer_manager = SimpleNamespace(tokenizer=None)
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.n_models = 0
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
+        rows = ret_item["meta_info"]["output_token_logprobs"]
+        tops = ret_item["meta_info"].get("output_top_logprobs") or [None] * len(rows)
+        self.n_models += len(rows)
+
+        def entry(row: Any, suffix: str = "") -> dict[str, Any]:
+            logprob, _, text = row
+            raw = list(text.encode())
+            return {"token": text + suffix, "bytes": raw, "logprob": float(logprob)}
+
+        content = [
+            {**entry(row, self.suffix), "top_logprobs": [*map(entry, top or ())]}
+            for row, top in zip(rows, tops, strict=False)
+        ]
+        return SimpleNamespace(model_dump=lambda: {"content": content})
 
 
 CHUNKS: list[dict[str, Any]] = [
@@ -106,7 +129,9 @@ def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
     assert writer.dump({"output_token_logprobs": []}) == '{"content":[]}'
     every = [CHUNKS[0], *UNUSUAL, *CHUNKS, *UNUSUAL]
     for meta_info in every:
-        assert writer.dump(meta_info) == expected(meta_info, suffix)
+        ret_item = {"meta_info": meta_info}
+        models = Serving(suffix)._process_response_logprobs(ret_item).model_dump()
+        assert writer.dump(meta_info) == orjson.dumps(models).decode()
     n_tokens = sum(len(chunk["output_token_logprobs"]) for chunk in every)
     # A fork that changed the models writes all logprobs with them.
     assert serving.n_models == (n_tokens if suffix else 1 + 2 * len(UNUSUAL))

@@ -61,43 +61,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
     return made
 
 
-def test_a_plan_has_the_new_texts_in_writing_order() -> None:
-    plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
-    assert list(plan.files.items()) == [
-        (
-            SERVING,
-            b"def serve(model):\n    text = model()\n    text.text = model.text\n"
-            b"    return text\n",
-        ),
-        (
-            MODELS,
-            b"class Answer:\n    text: str\n    # agentcore-patch: ids/field: wanted\n"
-            b"    ids: list = None\n    n: int = 0\n\n"
-            b"    def dump(self, data):\n        return data\n",
-        ),
-    ]
-
-
-def test_one_missing_place_refuses_the_plan_with_a_hint() -> None:
-    message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
-    assert message == (
-        f"{MODELS}: in `Answer`, cannot place the field `ids` (ids/field): "
-        "the class declares no fields. Nothing was written. If another tool changed "
-        "these sources, put the originals back first (`pip install --force-reinstall "
-        "--no-deps sglang==0.5.9`, or `git checkout` in a checkout), then apply again."
-    )
-
-
-def test_partly_patched_sources_are_refused() -> None:
-    patched = make_plan(SOURCES, Selection(("alpha",), VERSION)).files
-    message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
-    assert message.startswith(
-        f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
-        "`serve` lacks `text.text = model.text` before `return text`: the sources contain "
-        "another version of this patch, or only a part of it. Nothing was written."
-    )
-
-
 def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> None:
     registered["gamma"] = (
         Insert(MODELS, "Answer.dump", "await log(data)", before="return data"),

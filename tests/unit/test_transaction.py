@@ -13,31 +13,16 @@ import pytest
 
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
-from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     FIRST,
     FOLDER,
-    SECOND,
     TRACES,
     commit,
     patched,
     photograph,
     revert,
-    vanilla,
     write,
 )
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_text_equal_to_its_source_is_not_recorded(install: Install) -> None:
-    files = {FIRST: vanilla(FIRST), SECOND: patched(SECOND)}
-    with transaction.locked(install) as work:
-        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
-    record = transaction.inspect(install).record
-    assert record is not None and list(record.files) == [SECOND]
-    with transaction.locked(install) as work:
-        files = {SECOND: vanilla(SECOND)}
-        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
 
 
 def test_modes_and_attributes_are_kept(
@@ -95,14 +80,6 @@ def folder(install: Install) -> Path:
     return install.package / "srt/agentcore"
 
 
-def test_a_folder_with_a_file_of_another_program_stays(install: Install) -> None:
-    commit(install, TRACES)
-    other_file = folder(install) / "theirs.py"
-    other_file.touch()
-    revert(install)
-    assert list(folder(install).iterdir()) == [other_file]
-
-
 def test_a_created_file_has_the_mode_of_its_neighbours(install: Install) -> None:
     (install.package / FIRST).chmod(0o755)
     (install.package / "farther.py").touch(0o600)
@@ -148,12 +125,3 @@ def test_a_folder_that_is_a_link_is_refused(
         commit(install, path)
     assert list(elsewhere.iterdir()) == []
     (install.package / link).unlink()
-
-
-def test_a_clean_checkout_is_recognized(install: Install) -> None:
-    commit(install, TRACES, FIRST)
-    write(install, FIRST, vanilla(FIRST))
-    (install.package / TRACES).unlink()
-    snapshot = transaction.inspect(install)
-    assert snapshot.superseded and not snapshot.changed
-    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
