@@ -5,35 +5,13 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.http import ended_requests, metrics, remembered
+from agentcore_patches.landing.http import ended_requests, metrics
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
-
-
-def test_each_reason_of_the_memory_has_a_label_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    prometheus = pytest.importorskip("prometheus_client")
-    monkeypatch.setattr(metrics, "_series", {})
-    enabled: Any = SimpleNamespace(enable_metrics=True)
-    metrics.start(enabled)
-    reasons = {
-        **{part: part for part in remembered.HEAD_PARTS},
-        "message 3": "message",
-        **{name: name for name in ("ambiguous", "unusable", remembered.UNKNOWN)},
-        "something else": "other",
-    }
-    for reason in reasons:
-        metrics.count_miss(reason)
-    for label in reasons.values():
-        of_reason = {"reason": label}
-        value = prometheus.REGISTRY.get_sample_value(metrics.MEMORY_MISSES, of_reason)
-        assert value == 1, label
 
 
 @pytest.mark.parametrize(
