@@ -16,6 +16,7 @@ from agentcore_patches.results import ApplyResult, RevertResult, StatusResult
 from agentcore_patches.shell.json_output import document
 from tests.helpers.documents import Nodes, mismatches
 from tests.unit.running import Run
+from tests.unit.small_sglang import kill_apply
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,16 @@ def test_every_command_prints_one_document_of_its_type(
     ran = run(*command, *target, "--json")
 
     assert mismatches(ran.document, described) == []
+
+
+def test_the_repair_of_an_interrupted_apply_is_told(run: Run, package: Path) -> None:
+    kill_apply(package, "committed.json")
+    pending = run("status", "--json").document
+    assert mismatches(pending, StatusResult) == [] and pending["pending"]
+    ran = run("apply", "--json")
+    assert mismatches(ran.document, ApplyResult) == []
+    assert ran.document["recovered"] == "undid an interrupted apply of core"
+    assert ran.err == f"agentcore-patch: {ran.document['recovered']}\n"
 
 
 def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:

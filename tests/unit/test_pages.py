@@ -42,10 +42,11 @@ def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
         assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
 
 
-def test_the_page_of_the_command_has_every_exit_code(pages: ModuleType) -> None:
-    page = pages.page("cli.md")
+def test_the_pages_have_every_error_and_exit_code(pages: ModuleType) -> None:
+    page, cli = (DOCS / "reference/python.md").read_text("utf-8"), pages.page("cli.md")
     for error in errors.AgentcoreError.__subclasses__():
-        assert re.search(rf"^ +{error.exit_code}  ", page, re.M)
+        assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
+        assert re.search(rf"^ +{error.exit_code}  ", cli, re.M)
 
 
 @pytest.mark.parametrize("name", ["apply", "status", "revert", "apply_patch"])
@@ -60,12 +61,6 @@ def test_the_python_page_has_each_functions_signature(name: str) -> None:
         parameters=parameters, return_annotation=inspect.Signature.empty
     )
     assert f"`{name}{bare} -> {signature.return_annotation}`" in page
-
-
-def test_the_python_page_has_every_error() -> None:
-    page = (DOCS / "reference/python.md").read_text("utf-8")
-    for error in errors.AgentcoreError.__subclasses__():
-        assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
 
 
 def without_blocks(page: Path) -> str:
