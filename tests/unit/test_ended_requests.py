@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http import ended_requests
+from agentcore_patches.landing.http import ended_requests, metrics
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
 
@@ -28,6 +30,47 @@ def test_the_last_chunk_of_an_aborted_stream_repeats_nothing(
     ended_requests._leave_out_what_was_sent(state, out)
     assert (out["text"], out["output_ids"]) == ("" if text_is_new else "ab", [])
     assert len(meta_info["output_token_logprobs"]) == (0 if logprobs_are_new else 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "n_released"),
+    # With a reason, SGLang releases the adapter when it hands on the answer.
+    [(None, 1), ({"type": "abort"}, 0)],
+)
+def test_an_adapter_is_released_once(reason: Any, n_released: int) -> None:
+    release_adapter = mock.AsyncMock()
+    registry = SimpleNamespace(release=release_adapter)
+
+    async def abort() -> None:
+        manager: Any = SimpleNamespace(lora_registry=registry)
+        obj = SimpleNamespace(lora_path="adapter", lora_id="id")
+        notice: Any = SimpleNamespace(finished_reason=reason)
+        state: Any = SimpleNamespace(obj=obj)
+        ended_requests._release_lora(manager, state, notice)
+
+    asyncio.run(abort())
+    assert release_adapter.call_count == n_released
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ({"type": "abort", "message": "Aborted"}, "asked"),
+        ({"type": "abort", "status_code": None}, "asked"),
+        ({"type": "abort", "status_code": 400}, "rejected"),
+        ({"type": "abort", "status_code": HTTPStatus(503)}, "unavailable"),
+        ({"type": "abort", "status_code": 500}, "failed"),
+        ({"type": "stop", "matched": 7}, None),
+        (None, None),
+    ],
+)
+def test_aborts_are_counted_by_cause(
+    monkeypatch: pytest.MonkeyPatch, reason: Any, cause: str | None
+) -> None:
+    counted: list[tuple[str, ...]] = []
+    monkeypatch.setattr(metrics, "count", lambda *labels: counted.append(labels))
+    ended_requests.count(reason)
+    assert counted == ([] if cause is None else [(metrics.ABORTED_REQUESTS, cause)])
 
 
 def test_only_a_rejection_is_raised() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import errors
+from agentcore_patches.landing.http import metrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -61,6 +62,16 @@ def test_the_python_page_has_each_functions_signature(name: str) -> None:
         parameters=parameters, return_annotation=inspect.Signature.empty
     )
     assert f"`{name}{bare} -> {signature.return_annotation}`" in page
+
+
+def test_the_page_of_metrics_lists_each_one_with_its_labels_and_values() -> None:
+    page = (DOCS / "reference/metrics.md").read_text("utf-8")
+    found = re.findall(r"^\| `agentcore_.+", page, re.M)
+    rows = [[cell.strip() for cell in row.split("|")[1:3]] for row in found]
+    assert [name for name, _ in rows] == [f"`{one.name}`" for one in metrics.METRICS]
+    for metric, (_, labels) in zip(metrics.METRICS, rows, strict=True):
+        of_labels = {*metric.labels}.union(*metric.labels.values())
+        assert {*re.findall(r"`([^`]+)`", labels)} == of_labels, metric.name
 
 
 def without_blocks(page: Path) -> str:

@@ -1,28 +1,35 @@
-"""Replacing files and restoring them; files that the original install does not have."""
+"""Replacing files and restoring them; created files, and bytecode."""
 
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
 from tests.unit.small_install import (
+    ALL,
     FIRST,
     FOLDER,
     TRACES,
     commit,
+    compile_unchecked,
     patched,
     photograph,
     revert,
+    vanilla,
     write,
 )
+from tests.unit.test_interrupted_transactions import acting_before, interrupt
 
 
 def test_modes_and_attributes_are_kept(
@@ -125,3 +132,48 @@ def test_a_folder_that_is_a_link_is_refused(
         commit(install, path)
     assert list(elsewhere.iterdir()) == []
     (install.package / link).unlink()
+
+
+# Bytecode
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"")])
+def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
+    damage: Callable[[Path], object], install: Install
+) -> None:
+    cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
+    stored = install.package / FOLDER / "store" / digest(cache.read_bytes())
+    commit(install, FIRST)
+    before = photograph(install)
+    interrupt(lambda: revert(install), 2)
+    assert photograph(install) == before
+    damage(stored)
+    assert revert(install) == (FIRST,)
+    assert list(cache.parent.iterdir()) == []
+
+
+def test_bytecode_written_during_a_change_is_removed_too(install: Install) -> None:
+    caches: list[Path] = []
+
+    def compile_all() -> None:
+        for source in (install.package / path for path in ALL):
+            caches.append(compile_unchecked(source, source.read_bytes()))
+
+    with mock.patch.object(Path, "replace", acting_before(1, compile_all)):
+        commit(install, *ALL)
+    assert len(caches) == len(ALL)
+    assert not any(cache.exists() for cache in caches)
+
+
+def test_a_new_source_gets_a_time_that_matches_no_bytecode(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_700_000_000
+    source = install.package / FIRST
+    os.utime(source, (now, now))
+    cache = compile_unchecked(source, vanilla(FIRST))
+    stamp = (now + 1).to_bytes(4, "little")
+    cache.write_bytes(importlib.util.MAGIC_NUMBER + bytes(4) + stamp + bytes(4))
+    monkeypatch.setattr(time, "time_ns", lambda: now * 1_000_000_000 + 5)
+    commit(install, FIRST)
+    assert int(source.stat().st_mtime) == now + 2
