@@ -249,22 +249,16 @@ def test_a_memory_counts_the_bytes_that_it_uses() -> None:
     ("messages", "more", "why"),
     [
         ([SYSTEM, USER, ANSWER, NEXT], {"lora_path": "adapter"}, "model"),
-        ([SYSTEM, USER, ANSWER, NEXT], {"cache_salt": "tenant"}, "cache_salt"),
-        ([USER, ANSWER, NEXT], {}, "system"),
         ([SYSTEM, USER, ANSWER, NEXT], {"tool_choice": "required"}, "tools"),
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
         ([said("system", "You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
-        ([said("system", "You."), said("user", "ho"), ANSWER], {}, "message 1"),
         ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
-        ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2"),
-        ([SYSTEM, USER, calling("g", '{"a": 1, "b": 2.5}')], {}, "message 2"),
         ([SYSTEM, USER, calling("f", '{"a": true, "b": 2.5}')], {}, "message 2"),
         ([SYSTEM, USER, ANSWER, WRONG_RESULT, ANSWER], {}, "message 3"),
         # Another client hears nothing of these conversations.
         ([SYSTEM, USER, ANSWER, NEXT], {"client": "b"}, "unknown"),
-        ([SYSTEM, USER, said("assistant", "no")], {"client": "b"}, "unknown"),
     ],
 )
 def test_a_miss_reports_the_difference(

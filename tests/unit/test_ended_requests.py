@@ -12,6 +12,7 @@ import pytest
 
 from agentcore_patches.landing import release
 from agentcore_patches.landing.http import ended_requests, metrics
+from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
 
 
@@ -114,3 +115,19 @@ def test_batches_are_merged_whichever_is_empty(
     scheduler: Any = SimpleNamespace(**batches)
     merge_last_batch(scheduler)
     assert scheduler.running_batch.reqs == [*running, *last]
+
+
+@pytest.mark.parametrize(
+    ("request_", "already", "addressed"),
+    [
+        (SimpleNamespace(http_worker_ipc="worker"), None, "worker"),
+        (SimpleNamespace(http_worker_ipc="worker"), "other", "other"),
+        (None, None, None),
+    ],
+)
+def test_an_output_goes_to_the_worker_of_its_request(
+    request_: Any, already: str | None, addressed: str | None
+) -> None:
+    output: Any = SimpleNamespace(http_worker_ipc=already)
+    requests.address(output, request_)
+    assert output.http_worker_ipc == addressed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -135,6 +137,35 @@ def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
     n_tokens = sum(len(chunk["output_token_logprobs"]) for chunk in every)
     # A fork that changed the models writes all logprobs with them.
     assert serving.n_models == (n_tokens if suffix else 1 + 2 * len(UNUSUAL))
+
+
+# A partial character, U+FFFD itself, two tokens with equal text, one without bytes.
+TEXTS = ["a", "\ufffd", "\ufffd", "b", "b", "<|end|>"]
+BYTES = [[97], [240], [239, 191, 189], [98], [98], None]
+
+
+@pytest.mark.parametrize("of_id", [BYTES, None])
+def test_bytes_are_those_of_the_id_in_releases_that_know_them(
+    of_id: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = SimpleNamespace(
+        _is_byte_level_tokenizer=bool,
+        token_id_to_bytes=lambda tokenizer, token_id: tokenizer[token_id],
+    )
+    monkeypatch.setitem(sys.modules, "sglang.srt.entrypoints.openai.utils", utils)
+    monkeypatch.setattr(release, "BYTES_OF_ID", True)
+    rows = [(-0.5, token_id, text) for token_id, text in enumerate(TEXTS)]
+    tops = [rows, *[[]] * (len(rows) - 1)]
+    meta_info = {"output_token_logprobs": rows, "output_top_logprobs": tops}
+    content = json.loads(logprobs.write(meta_info, logprobs.Openings(of_id)))["content"]
+    expected = [
+        raw or [*text.encode()]
+        for raw, text in zip(of_id or [None] * len(rows), TEXTS, strict=True)
+    ]
+    # Alternatives of equal text are all there.
+    for entries in (content, content[0]["top_logprobs"]):
+        assert [entry["token"] for entry in entries] == TEXTS
+        assert [entry["bytes"] for entry in entries] == expected
 
 
 def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,31 +250,34 @@ def test_names_added_by_other_edits_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "problem"),
+    ("edit", "problem", "file"),
     [
         (
             insert("self.anything", "Foreign.run"),
-            "new code would read `anything` of `Foreign`, whose base `Request` cannot be "
-            f"looked up from {FILE}",
+            "`anything` of `Foreign`, whose base `Request`",
+            FILE,
         ),
         (
             insert("self.nothing"),
-            "new code would read `nothing` of `Manager`, whose base `BaseMixin` cannot be "
-            f"looked up from {FILE}",
+            "`nothing` of `Manager`, whose base `BaseMixin`",
+            FILE,
         ),
         (
             insert("server_args.nothing"),
-            "new code would read `nothing` of `ServerArgs`, whose base `ServerArgs` "
-            f"cannot be looked up from {SERVER_ARGS}",
+            "`nothing` of `ServerArgs`, whose base `ServerArgs`",
+            SERVER_ARGS,
         ),
     ],
 )
 def test_names_that_cannot_be_looked_up_are_refused(
-    edit: ScopedEdit, problem: str
+    edit: ScopedEdit, problem: str, file: str
 ) -> None:
     with pytest.raises(SourceConflict) as refused:
         check(edit, read=lambda path: None)
-    assert str(refused.value) == f"{FILE}: in `{edit.scope}`, {problem}"
+    assert str(refused.value) == (
+        f"{FILE}: in `{edit.scope}`, new code would read {problem} cannot be looked up "
+        f"from {file}"
+    )
 
 
 def test_an_attribute_of_a_variable_is_known_by_edits() -> None:

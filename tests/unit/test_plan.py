@@ -191,11 +191,6 @@ def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
     ).release
 
 
-def test_the_newest_fitting_release_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitting(monkeypatch, old=(IDS,), new=(IDS,)) == "new"
-    assert fitting(monkeypatch, old=(IDS,), new=(GONE,)) == "old"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.landing import http
 from agentcore_patches.landing.scheduler import (
     ranks,
     requests,
@@ -148,3 +149,20 @@ def test_no_storage_is_attached_after_an_update(
     answer = attach(None, None)
     assert not answer.success
     assert "older weights" in answer.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "version", "named"),
+    [
+        (Req(choices=[], metadata=None), "b", "b"),
+        (Req(choices=[], metadata=None), "default", None),  # Nobody named the weights.
+        (Req(), "b", None),  # An error has no choices.
+    ],
+)
+def test_an_answer_has_the_name_of_its_weights_at_the_top(
+    answer: Any, version: str, named: str | None
+) -> None:
+    build: Any = http.weight_versions.add_to_response(lambda *args: answer)
+    asked = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
+    made = build(None, asked, [{"meta_info": {"weight_version": version}}])
+    assert getattr(made, "weight_version", None) == named
