@@ -182,6 +182,26 @@ def send(
     trace.end()
 
 
+@pytest.mark.parametrize(
+    ("generated", "said"),
+    [
+        ("abb", ["a", "b", "b"]),
+        ("aaabbaa", ["a", None, None, "b", "b", "a", None]),
+    ],
+)
+def test_the_first_line_and_each_change_have_the_weight_version(
+    generated: str, said: list[str | None]
+) -> None:
+    trace, engine = Trace(True, n_choices=1), Engine(0, True)
+    found = []
+    for version in generated:
+        engine.meta_info["weight_version"] = version
+        trace.push(0, engine.delivers(1, 0))
+        of_line = stamped(trace, 0).get("metadata")
+        found.append(of_line and of_line["weight_version"])
+    assert found == said
+
+
 # Lines
 
 
