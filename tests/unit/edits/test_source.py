@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from textwrap import indent
@@ -17,6 +18,7 @@ from agentcore_patches.edits import (
     Land,
     apply_edits,
 )
+from agentcore_patches.edits.unneeded import unneeded
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import (
     FILE,
@@ -137,3 +139,20 @@ def test_a_module_lands_once_with_any_line_ends(text: str) -> None:
 
 def test_a_module_does_not_land_on_another_file() -> None:
     assert_refused(LAND, b"x = 1\n", "there is another file of that name")
+
+
+def test_statements_that_no_edit_needs_are_not_parsed() -> None:
+    source = (
+        "class C:\n"
+        "    x: int  # the first\n"
+        "    y: int\n"
+        "    def f(self, data):\n"
+        "        a = 1\n"
+        "        return data\n"
+        "    def g(self): ...\n"
+    )
+    [definition] = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    edit = Insert(FILE, "C.f", "log(data)", before="return data")
+    # New fields would come after the last one.
+    assert unneeded(definition, lines, "C", [edit]) == [(1, 2), (4, 5), (6, 7)]
