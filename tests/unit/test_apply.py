@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ import pytest
 
 from agentcore_patches import api, edits
 from agentcore_patches.api import apply, apply_patch, revert, status
+from agentcore_patches.disk.filesystem import FOLDER
 from agentcore_patches.installs.install import find
 from agentcore_patches.results import PatchState
 from agentcore_patches.state import ownership, transaction
@@ -41,6 +43,14 @@ def test_an_extra_is_added_kept_and_removed(package: Path) -> None:
     }
     assert (package / ENGINE).read_bytes() == SOURCES[ENGINE]
     assert apply(sglang_dir=package, extras=["all"]).patches == ("core", "beta")
+
+
+def test_extras_without_a_record_are_found_in_the_sources(package: Path) -> None:
+    apply(sglang_dir=package, extras="beta")
+    shutil.rmtree(package / FOLDER)
+    before = contents(package)
+    assert apply(sglang_dir=package).patches == ("core", "beta")
+    assert contents(package) == before
 
 
 def test_an_install_of_patches_by_name_gets_the_core_and_keeps_its_extras(

@@ -18,6 +18,7 @@ from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
+from agentcore_patches.state.records import JournalFile
 from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (
     ALL,
@@ -188,6 +189,17 @@ def test_a_killed_commit_is_undone_if_its_record_is_damaged(install: Install) ->
     assert recover(install)[1] == "undid an interrupted apply of ours"
 
 
+def test_a_change_with_only_a_journal_is_not_in_place(
+    install: Install,
+) -> None:
+    with mock.patch.object(JournalFile, "remove", lambda journal: os._exit(9)):
+        kill(install, 1000, lambda: commit(install, *ALL))
+    assert not transaction.inspect(install).holds(["ours"], "one")
+    snapshot, line = recover(install)
+    assert line == "finished an interrupted apply of ours"
+    assert snapshot.holds(["ours"], "one")
+
+
 def test_an_inspection_during_a_change_is_repeated(
     install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +229,17 @@ def test_recovery_keeps_files_that_others_changed_meanwhile(install: Install) ->
     assert after.pop(SECOND)[-1] == b"by hand\n"
     before.pop(SECOND)
     assert after == before
+
+
+def test_leftovers_beside_a_record_are_removed(install: Install) -> None:
+    commit(install, FIRST)
+    for kept_by_nfs in (".nfs0001", "store/.nfs0002"):  # They cannot be removed.
+        (install.package / FOLDER / kept_by_nfs).touch()
+    before = photograph(install)
+    for leftover in ("prepared.json.tmp", "store/text.tmp"):
+        (install.package / FOLDER / leftover).touch()
+    recover(install)
+    assert photograph(install) == before
 
 
 def test_a_reinstall_repairs_a_damaged_original(install: Install) -> None:

@@ -16,10 +16,12 @@ import pytest
 from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
+from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     ALL,
     FIRST,
     FOLDER,
+    SECOND,
     TRACES,
     commit,
     compile_unchecked,
@@ -30,6 +32,18 @@ from tests.unit.small_install import (
     write,
 )
 from tests.unit.test_interrupted_transactions import acting_before, interrupt
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_text_equal_to_its_source_is_not_recorded(install: Install) -> None:
+    files = {FIRST: vanilla(FIRST), SECOND: patched(SECOND)}
+    with transaction.locked(install) as work:
+        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
+    record = transaction.inspect(install).record
+    assert record is not None and list(record.files) == [SECOND]
+    with transaction.locked(install) as work:
+        files = {SECOND: vanilla(SECOND)}
+        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
 
 
 def test_modes_and_attributes_are_kept(
@@ -134,6 +148,15 @@ def test_a_folder_that_is_a_link_is_refused(
     (install.package / link).unlink()
 
 
+def test_a_clean_checkout_is_recognized(install: Install) -> None:
+    commit(install, TRACES, FIRST)
+    write(install, FIRST, vanilla(FIRST))
+    (install.package / TRACES).unlink()
+    snapshot = transaction.inspect(install)
+    assert snapshot.superseded and not snapshot.changed
+    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
+
+
 # Bytecode
 
 
@@ -150,6 +173,19 @@ def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
     damage(stored)
     assert revert(install) == (FIRST,)
     assert list(cache.parent.iterdir()) == []
+
+
+def test_other_files_in_the_bytecode_folder_are_left_alone(install: Install) -> None:
+    (install.package / "srt/deep/__pycache__").touch()
+    other = compile_unchecked(install.package / "srt/first_of_all.py", b"")
+    (other.parent / "first.cpython-311.txt").touch()
+    (other.parent / "first.folder.pyc").mkdir()
+    (other.parent / "first.\udcff.pyc").touch()
+    before = photograph(install)
+    commit(install, FIRST, SECOND)
+    assert len(list(other.parent.iterdir())) == 4
+    revert(install)
+    assert photograph(install) == before
 
 
 def test_bytecode_written_during_a_change_is_removed_too(install: Install) -> None:
