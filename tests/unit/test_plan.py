@@ -61,6 +61,16 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
     return made
 
 
+def test_partly_patched_sources_are_refused() -> None:
+    patched = make_plan(SOURCES, Selection(("alpha",), VERSION)).files
+    message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
+    assert message.startswith(
+        f"{MODELS}: `Answer` has the field `ids` already, but {SERVING}: "
+        "`serve` lacks `text.text = model.text` before `return text`: the sources contain "
+        "another version of this patch, or only a part of it. Nothing was written."
+    )
+
+
 def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> None:
     registered["gamma"] = (
         Insert(MODELS, "Answer.dump", "await log(data)", before="return data"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.http import prefix
-from tests.unit.small_server import Model
+from agentcore_patches.landing.http import prefix, traces
+from agentcore_patches.landing.http.exchanges import Exchange
+from tests.helpers.events import collected, data_of
+from tests.unit.small_server import Model, choice_of, line_of
 
 
 def test_the_cost_of_a_long_stream_is_linear() -> None:
@@ -81,3 +84,29 @@ def test_a_request_that_can_choose_its_answer_is_recognized(
     request: Any = Model(**{"tool_choice": "auto", **chat})
     made: Any = None if response is None else Model(**response)
     assert prefix._chooses_answer(request, made) == chooses
+
+
+METADATA = {"required": 3, "kept": 3, "source": "request"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_trace", "in_line"),
+    [
+        (traces.Trace, {"prefix": METADATA}, None),
+        (traces.EndTrace, {}, {"prefix": METADATA}),
+    ],
+)
+def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) -> None:
+    turn = prefix.Turn(None, reasoning_parser=None, longest=99)
+    turn.metadata = METADATA
+    trace = kind(incremental=True)
+
+    async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
+        yield line_of(choice_of(0, "a"))
+
+    streamed: Any = prefix.streamed(generate)
+    request = SimpleNamespace(_exchange=Exchange(turn=turn))
+    [line] = collected(streamed(None, None, request, trace=trace))
+
+    assert trace.metadata == in_trace
+    assert data_of(line).get("metadata") == in_line

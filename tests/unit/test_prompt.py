@@ -130,6 +130,13 @@ def test_only_a_session_request_may_have_an_empty_prompt(
             prompts.refuse(tokenizer_manager(), obj)
 
 
+def test_null_is_removed_from_a_body() -> None:
+    body = {"text": None, "return_prompt_token_ids": False}
+    assert prompts.without_null(body) == body
+    null = {"text": None, "return_prompt_token_ids": None}
+    assert prompts.without_null(null) == {"text": None}
+
+
 def test_a_prompt_of_embeddings_has_no_ids() -> None:
     obj: Any = SimpleNamespace(rid="x", return_prompt_token_ids=True)
     state: Any = SimpleNamespace(obj=obj, finished=False)

@@ -46,6 +46,9 @@ class Request:
     def normalize_batch_and_arguments(self) -> None:
         pass
 
+    def regenerate_rid(self) -> None:
+        self.rid = "random"
+
 
 def reserved(manager: Any, rid: Any, **more: Any) -> Any:
     obj: Any = Request(rid, **more)
@@ -92,6 +95,18 @@ def test_a_request_with_an_invalid_id_is_refused_and_reserves_nothing(
     asked: Any = Request(rid)
     assert request_ids.check(manager, asked) is not None
     assert vars(manager)["reserved_rids"].keys() == {"a"}
+
+
+def test_a_request_still_in_the_engine_is_in_use() -> None:
+    manager: Any = Manager()
+    manager.send("a")
+    with pytest.raises(ValueError, match="Duplicate"):
+        reserved(manager, "a")
+    # Not a duplicate of itself, and an empty ID is replaced.
+    assert request_ids.check(manager, reserved(manager, "b")) is None
+    assert reserved(manager, "").rid == "random"
+    without_id: Any = SimpleNamespace(text="a")
+    assert request_ids.check(manager, without_id) is None
 
 
 class CountedId(str):
