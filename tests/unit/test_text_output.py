@@ -64,6 +64,14 @@ def test_changes_by_others_are_named(run: Run, package: Path) -> None:
     assert (package / SERVING).read_bytes() == forked
 
 
+def test_an_install_without_record_is_called_unknown(run: Run, package: Path) -> None:
+    shutil.rmtree(package.parent / "sglang-0.5.9.dist-info")
+
+    assert (
+        "is unknown: there is no wheel's RECORD with their hashes." in run("status").out
+    )
+
+
 def test_status_shows_the_next_step(run: Run, package: Path) -> None:
     ran = run("status")
 

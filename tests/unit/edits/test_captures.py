@@ -18,7 +18,7 @@ from agentcore_patches.edits import (
     ScopedEdit,
 )
 from agentcore_patches.errors import SourceConflict
-from tests.unit.edits.tables import FILE, rewritten
+from tests.unit.edits.tables import FILE, assert_rewrites, rewritten
 
 SUBSTITUTIONS = [
     # (shape, statement of the file, new code, the new code with the expressions)
@@ -97,3 +97,12 @@ def test_an_unbound_or_unused_capture_is_an_author_error(
     with pytest.raises(InvalidEdit) as refused:
         edit.check()
     assert str(refused.value).endswith(reason)
+
+
+def test_an_expression_of_many_lines_keeps_its_layout() -> None:
+    before = "    return g(\n        a\n        + b\n    )\n"
+    assert_rewrites(
+        Insert(FILE, "f", "if c:\n    y = $X", before="return g($X)"),
+        f"def f(a, b):\n{before}",
+        f"def f(a, b):\n    if c:\n        y = (a\n            + b)\n{before}",
+    )
