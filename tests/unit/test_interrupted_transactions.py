@@ -18,7 +18,7 @@ from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
-from agentcore_patches.state.records import JournalFile
+from agentcore_patches.state.records import JournalFile, RecordFile
 from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (
     ALL,
@@ -67,6 +67,23 @@ def test_an_interrupted_forced_change_keeps_edits_and_restored_files(
     assert read(install, THIRD) == vanilla(THIRD)
     assert read(install, SECOND) == edited
     assert read(install, FIRST) == patched(FIRST)
+
+
+def test_an_interrupt_after_the_record_is_written_undoes_nothing(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = RecordFile.switch
+
+    def switch_and_interrupt(record: RecordFile, *, clears: bool) -> None:
+        switch(record, clears=clears)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as late, pytest.raises(KeyboardInterrupt):
+        late.setattr(RecordFile, "switch", switch_and_interrupt)
+        commit(install, *ALL)
+    snapshot, line = recover(install)
+    assert line == "finished an interrupted apply of ours"
+    assert snapshot.holds(["ours"], "one")
 
 
 ON_DISK = """
