@@ -175,6 +175,16 @@ def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
     assert list(cache.parent.iterdir()) == []
 
 
+def test_bytecode_of_patched_sources_is_removed_with_its_folder(
+    install: Install,
+) -> None:
+    before = photograph(install)
+    commit(install, FIRST)
+    compile_unchecked(install.package / FIRST, patched(FIRST))
+    revert(install)
+    assert photograph(install) == before
+
+
 def test_other_files_in_the_bytecode_folder_are_left_alone(install: Install) -> None:
     (install.package / "srt/deep/__pycache__").touch()
     other = compile_unchecked(install.package / "srt/first_of_all.py", b"")

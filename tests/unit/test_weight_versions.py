@@ -78,6 +78,15 @@ def test_a_result_without_sampled_tokens_has_no_span() -> None:
     assert sent(req, 2) == [["b", 0, 1], ["d", 1, 2]]
 
 
+def test_tokens_after_a_stop_string_have_no_version() -> None:
+    req = request()
+    run(req, launch(), n_tokens=3)
+    weight_versions.set_version("b")
+    run(req, launch(), n_tokens=2)
+    assert sent(req, 3) == [["a", 0, 3]]
+    assert sent(req, 4) == [["a", 0, 3], ["b", 3, 4]]
+
+
 def test_an_output_has_only_new_spans_of_its_own_requests() -> None:
     one, other = request("one"), request("other", send_token_offset=3)
     run(one, launch(), n_tokens=3)
