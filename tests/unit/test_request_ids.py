@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing.http import exchanges, request_ids
+from agentcore_patches.landing.scheduler import requests
 
 
 class Manager:
-    """A tokenizer manager that records sent requests."""
+    """A tokenizer manager that records sent requests and aborts."""
 
     def __init__(self) -> None:
         self.rid_to_state: dict[str, Any] = {}
         self.server_args = SimpleNamespace(language_only=False)
+        self.aborted: list[str] = []
+
+    def abort_request(self, rid: str) -> None:
+        self.aborted.append(rid)
 
     def send(self, rid: str) -> str:
         """Send a request; return its engine ID."""
@@ -161,3 +166,26 @@ def test_a_late_output_does_not_reach_another_request() -> None:
     late, known, plain = deliver(manager, old, new, "other")
     assert late not in manager.rid_to_state
     assert (known, plain) == ("a", "other")
+
+
+def test_a_disconnect_aborts_only_its_own_request() -> None:
+    manager: Any = Manager()
+    old = reserved(manager, "a")
+    manager.send("a")
+    request_ids.abort_own(manager, "a", old)
+    assert manager.aborted == ["a"]
+    vars(manager)["reserved_rids"].clear()
+    del manager.rid_to_state["a"]
+    request_ids.abort_own(manager, "a", old)
+    reserved(manager, "a")
+    manager.send("a")
+    request_ids.abort_own(manager, "a", old)
+    assert manager.aborted == ["a"]
+
+
+def test_a_session_finds_the_last_turn_by_its_id() -> None:
+    turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
+    for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
+        params: Any = SimpleNamespace(rid=rid)
+        requests.find_turn(params, turns)
+        assert params.rid == found
