@@ -205,6 +205,14 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
     assert len(caplog.records) == 2
 
 
+def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
+    trace = messages.MessageTrace(True)
+    trace.push(0, OUTPUT)
+    assert trace.stamp(": ping\n\n") == ": ping\n\n"
+    with pytest.raises(ValueError, match="all token IDs of choice 0 were sent"):
+        trace.end()
+
+
 def test_a_message_that_failed_carries_no_tokens_and_is_not_counted() -> None:
     trace = messages.MessageTrace(True)
     reason = {"type": "abort", "message": "nan", "status_code": 400}
