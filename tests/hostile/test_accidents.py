@@ -22,10 +22,9 @@ from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted
-from tests.unit.small_install import FIRST, commit, vanilla
+from tests.unit.small_install import FIRST, commit, compile_unchecked, vanilla
 from tests.unit.small_install import revert as revert_alone
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
-from tests.unit.test_bytecode import compile_unchecked
 
 
 def test_originals_stay_while_anything_is_patched(package: Path) -> None:

@@ -38,6 +38,7 @@ def run(package: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def run(*args: str) -> Ran:
         on_target = args[0] in ("apply", "status", "revert")
+        on_target &= "--sglang-dir" not in args
         target = ["--sglang-dir", str(package)] if on_target else []
         return Ran(cli.main([*args, *target]), *capsys.readouterr())
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import marshal
+from pathlib import Path
+
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
 from agentcore_patches.state.snapshot import Snapshot
@@ -55,3 +59,14 @@ def photograph(install: Install) -> Photograph:
     found = trees.photograph(install.package)
     found.pop(LOCK, None)
     return found
+
+
+def compile_unchecked(source: Path, text: bytes) -> Path:
+    """Write a bytecode file that an interpreter runs without checking its source."""
+    cache = Path(importlib.util.cache_from_source(str(source)))
+    cache.parent.mkdir(exist_ok=True)
+    code = marshal.dumps(compile(text, str(source), "exec"))
+    cache.write_bytes(
+        importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + code
+    )
+    return cache

@@ -78,8 +78,6 @@ def test_the_pages_of_the_documentation_can_be_read(run: Run) -> None:
     assert "When something goes wrong" in shown
     assert "](" not in shown and "<!--" not in shown
     assert max(map(len, shown.splitlines())) <= 88
-    ran = run("docs", "trouble-shooting")
-    assert ran.code == 2 and "Did you mean troubleshooting?" in ran.err
 
 
 def test_the_pager_shows_colours(

@@ -50,18 +50,21 @@ def choice(*ids: int, **more: Any) -> dict[str, Any]:
     return {"index": 0, "message": message, "token_ids": [*ids], **more}
 
 
-def verdicts(*run: tuple[tuple[int, ...], Callable[[Subject], str]]) -> dict[int, str]:
-    """Run checks of these rules; return the verdicts other than `not exercised`."""
-    subject = Subject("http://nowhere")
-    for rules, check in run:
-        checks.Check("some", "", "", "", check, rules).run(subject)
-    results = subject.ledger.results(LEVELS)
-    return {
-        one.number: one.verdict for one in results if one.verdict != "not exercised"
-    }
+Check = Callable[[Subject], str]
 
 
-def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
+def passing(subject: Subject) -> str:
+    return "seen"
+
+
+def ending(ended: NotPassed) -> Check:
+    def check(subject: Subject) -> str:
+        raise ended
+
+    return check
+
+
+def breaking(number: int, ended: NotPassed) -> Check:
     """A check in which a part about one rule ends like this."""
 
     def check(subject: Subject) -> str:
@@ -72,8 +75,83 @@ def breaking(number: int, ended: NotPassed) -> Callable[[Subject], str]:
     return check
 
 
-def passing(subject: Subject) -> str:
-    return "seen"
+def run(*checked: tuple[tuple[int, ...], Check], names: str = "some") -> Subject:
+    """Run checks of these rules."""
+    subject = Subject("http://nowhere")
+    for name, (rules, check) in zip(names.split() * 9, checked, strict=False):
+        checks.Check(name, "", "", "", check, rules).run(subject)
+    return subject
+
+
+def verdicts(subject: Subject) -> dict[int, str]:
+    """Return the verdicts other than `not exercised`."""
+    results = subject.ledger.results(LEVELS)
+    return {
+        one.number: one.verdict for one in results if one.verdict != "not exercised"
+    }
+
+
+PASSES = (7,), passing
+FAILS = (7,), ending(Failed("wrong"))
+SKIPS = (7,), ending(Skipped("no such field"))
+VARIES = (7,), ending(Inconclusive("they vary"))
+SILENT = (7,), ending(NotExercised("no tool was called"))
+BROKEN = breaking(2, Failed("usage counts 8"))
+
+
+@pytest.mark.parametrize(
+    ("checked", "found"),
+    [
+        ([PASSES], {7: "pass"}),
+        ([FAILS], {7: "fail"}),
+        ([SKIPS], {7: "unsupported"}),
+        ([VARIES], {7: "inconclusive"}),
+        ([SILENT], {}),
+        *(([one, PASSES], {7: "pass"}) for one in (SKIPS, PASSES)),
+        ([PASSES, SKIPS], {7: "pass"}),
+        ([PASSES, FAILS], {7: "fail"}),
+        *(([one, VARIES], {7: "inconclusive"}) for one in (PASSES, SKIPS)),
+        *(([VARIES, one], {7: "inconclusive"}) for one in (PASSES, SKIPS)),
+        # A failure is of its own rule in a check of several.
+        ([((1, 2, 3), BROKEN)], {1: "pass", 2: "fail"}),
+        # A special request is blamed only for what simple ones keep.
+        ([((6,), BROKEN)], {6: "fail"}),
+        ([((1, 2, 3), BROKEN), ((6,), BROKEN)], {1: "pass", 2: "fail", 6: "pass"}),
+        # A rule that cannot be judged in a check leaves the others.
+        ([((1, 2, 3), breaking(1, Skipped("no decoder")))], {1: "unsupported"}),
+    ],
+)
+def test_a_rule_gets_its_verdict_from_the_ends_of_checks(
+    checked: list[tuple[tuple[int, ...], Check]], found: dict[int, str]
+) -> None:
+    assert verdicts(run(*checked)) == found
+
+
+SAW = passing
+QUIET = ending(NotExercised("no call"))
+REFUSED = ending(Skipped("it has no parser"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict", "word"),
+    [
+        ((SAW, SAW), "pass", "tools: seen; reasoning: seen"),
+        ((SAW, REFUSED), "pass", "reasoning: unsupported: it has no parser"),
+        ((REFUSED, SAW), "pass", "tools: unsupported"),
+        ((SAW, QUIET), "not exercised", "reasoning: not exercised: no call"),
+        ((QUIET, SAW), "not exercised", "tools: not exercised"),
+        ((REFUSED, REFUSED), "unsupported", "no parser"),
+        ((SAW, ending(Failed("no IDs"))), "fail", "no IDs"),
+        ((SAW, ending(Inconclusive("they vary"))), "inconclusive", "they vary"),
+        ((SAW,), "not exercised", "reasoning: not exercised: not run"),
+    ],
+)
+def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
+    ends: tuple[Check, ...], verdict: str, word: str
+) -> None:
+    subject = run(*(((8,), check) for check in ends), names="tools reasoning")
+    [found] = [one for one in subject.ledger.results(LEVELS) if one.number == 8]
+    assert found.verdict == verdict and word in found.message, found
 
 
 def judged(subject: Subject, name: str, number: int) -> str:
@@ -81,55 +159,6 @@ def judged(subject: Subject, name: str, number: int) -> str:
     checks.get(name).run(subject)
     found = {one.number: one for one in subject.ledger.results(LEVELS)}
     return found[number].verdict
-
-
-def ending(ended: NotPassed) -> Callable[[Subject], str]:
-    def check(subject: Subject) -> str:
-        raise ended
-
-    return check
-
-
-@pytest.mark.parametrize(
-    ("ended", "verdict"),
-    [
-        (Failed("wrong"), "fail"),
-        (Skipped("no such field"), "unsupported"),
-        (Inconclusive("they vary"), "inconclusive"),
-    ],
-)
-def test_the_end_of_a_check_is_the_verdict_on_its_rule(
-    ended: NotPassed, verdict: str
-) -> None:
-    assert verdicts(((7,), ending(ended))) == {7: verdict}
-    assert verdicts(((7,), passing)) == {7: "pass"}
-    assert verdicts(((7,), ending(NotExercised("no tool was called")))) == {}
-    assert verdicts(((7,), passing), ((7,), ending(Skipped("-")))) == {7: "pass"}
-    assert verdicts(((7,), ending(Skipped("-"))), ((7,), passing)) == {7: "pass"}
-    assert verdicts(((7,), passing), ((7,), ending(Failed("-")))) == {7: "fail"}
-    vary = ((7,), ending(Inconclusive("-")))
-    for before in (passing, ending(Skipped("-"))):
-        assert verdicts(((7,), before), vary) == {7: "inconclusive"}
-        assert verdicts(vary, ((7,), before)) == {7: "inconclusive"}
-
-
-def test_a_failure_is_of_its_own_rule_in_a_check_of_several() -> None:
-    broken = breaking(2, Failed("usage counts 8"))
-    assert verdicts(((1, 2, 3), broken)) == {1: "pass", 2: "fail"}
-
-
-def test_a_special_request_is_blamed_only_for_what_simple_ones_keep() -> None:
-    broken = breaking(2, Failed("usage counts 8"))
-    assert verdicts(((6,), broken)) == {6: "fail"}
-    assert verdicts(((1, 2, 3), broken), ((6,), broken)) == {
-        **{1: "pass", 2: "fail"},
-        6: "pass",
-    }
-
-
-def test_a_rule_that_cannot_be_judged_in_a_check_leaves_the_others() -> None:
-    unread = breaking(1, Skipped("nothing decodes IDs"))
-    assert verdicts(((1, 2, 3), unread)) == {1: "unsupported"}
 
 
 def test_a_check_fails_with_its_first_failure() -> None:
@@ -143,13 +172,25 @@ def test_a_check_fails_with_its_first_failure() -> None:
     assert (result.outcome, result.message) == (Outcome.FAILED, "rule 1")
 
 
-def report(
-    *run: tuple[tuple[int, ...], Callable[[Subject], str]], **more: Any
-) -> Report:
-    subject = Subject("http://nowhere")
-    for rules, check in run:
-        checks.Check("some", "", "", "", check, rules).run(subject)
-    rules_ = subject.ledger.results(LEVELS)
+Serve = Callable[..., Subject]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Make the subject whose server gives an answer, or what a function returns."""
+
+    def make(answer: Any, profile: str = "vllm", **more: Any) -> Subject:
+        post = answer if callable(answer) else lambda *args, **named: answer
+        monkeypatch.setattr(client, "post_json", post)
+        subject = Subject("http://h", profile=named(profile), **more)
+        subject.decoder = None
+        return subject
+
+    return make
+
+
+def report(*checked: tuple[tuple[int, ...], Check], **more: Any) -> Report:
+    rules_ = run(*checked).ledger.results(LEVELS)
     levels = tuple(level_of(level, rules_) for level in LEVELS)
     return Report(
         *("vLLM 0.32.0 at URL", "m", (), (), 1.0),
@@ -208,10 +249,7 @@ def test_an_expected_meaning_of_logprobs_must_be_seen(
     ],
 )
 def test_the_meaning_of_logprobs_is_only_reported_unless_one_is_expected(
-    monkeypatch: pytest.MonkeyPatch,
-    factor: float,
-    expected: str | None,
-    verdict: str,
+    served: Serve, factor: float, expected: str | None, verdict: str
 ) -> None:
     tops = [{"token": "", "logprob": factor * one} for one in (-0.5, -3.0)]
     entry = {"token": "", "logprob": factor * -0.5, "top_logprobs": tops}
@@ -222,10 +260,10 @@ def test_the_meaning_of_logprobs_is_only_reported_unless_one_is_expected(
         "prompt_logprobs": [None, {"7": {"logprob": -0.5}, "8": {"logprob": -3.0}}],
     }
     answers = {"chat": {**chat, "prompt_token_ids": [5]}, "": {"choices": [scored]}}
-    monkeypatch.setattr(
-        client, "post_json", lambda url, *_, **__: answers["chat" * ("chat" in url)]
+    subject = served(
+        lambda url, *_, **__: answers["chat" * ("chat" in url)],
+        expect_logprobs=expected,
     )
-    subject = Subject("http://h", profile=named("vllm"), expect_logprobs=expected)
     assert judged(subject, "logprob-mode", 13) == verdict
 
 
@@ -307,16 +345,16 @@ def test_the_program_token_exact_has_the_checks_of_rules_and_launches_nothing(
 
 @pytest.mark.parametrize("is_sglang", [False, True])
 def test_only_sglang_gets_the_advice_of_its_option(
-    monkeypatch: pytest.MonkeyPatch, is_sglang: bool
+    served: Serve, is_sglang: bool
 ) -> None:
     ids = iter(range(9))
-
-    def post(*args: object, **more: object) -> dict[str, Any]:
-        return {"choices": [choice(next(ids))], "prompt_token_ids": [5]}
-
-    monkeypatch.setattr(client, "post_json", post)
-    subject = Subject("http://h", profile=named("vllm"))
-    subject.decoder, subject.is_sglang = None, is_sglang
+    subject = served(
+        lambda *args, **more: {
+            "choices": [choice(next(ids))],
+            "prompt_token_ids": [5],
+        }
+    )
+    subject.is_sglang = is_sglang
     with pytest.raises(Inconclusive) as raised:
         subject.reference("plain")
     assert ("deterministic-inference" in raised.value.advice) is is_sglang
@@ -344,40 +382,7 @@ def test_the_logprobs_of_every_choice_are_checked(
             logprobs._assert_finite(Exchange("some", {}, answer))
         return "seen"
 
-    assert verdicts(((11, 14), check)) == {11: "pass", 14: verdict}
-
-
-SAW, SILENT = None, NotExercised("no call")
-REFUSED = Skipped("it has no parser")
-
-
-@pytest.mark.parametrize(
-    ("tools", "reasoning", "verdict", "word"),
-    [
-        (SAW, SAW, "pass", "tools: seen; reasoning: seen"),
-        (SAW, REFUSED, "pass", "reasoning: unsupported: it has no parser"),
-        (REFUSED, SAW, "pass", "tools: unsupported"),
-        (SAW, SILENT, "not exercised", "reasoning: not exercised: no call"),
-        (SILENT, SAW, "not exercised", "tools: not exercised"),
-        (REFUSED, REFUSED, "unsupported", "no parser"),
-        (SAW, Failed("no IDs"), "fail", "no IDs"),
-        (SAW, Inconclusive("they vary"), "inconclusive", "they vary"),
-        (SAW, "left out", "not exercised", "reasoning: not exercised: not run"),
-    ],
-)
-def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
-    tools: NotPassed | None,
-    reasoning: NotPassed | str | None,
-    verdict: str,
-    word: str,
-) -> None:
-    subject = Subject("http://nowhere")
-    for name, ended in (("tools", tools), ("reasoning", reasoning)):
-        if not isinstance(ended, str):
-            check = ending(ended) if ended else passing
-            checks.Check(name, "", "", "", check, (8,)).run(subject)
-    [found] = [one for one in subject.ledger.results(LEVELS) if one.number == 8]
-    assert found.verdict == verdict and word in found.message, found
+    assert verdicts(run(((11, 14), check))) == {11: "pass", 14: verdict}
 
 
 @pytest.mark.parametrize(
@@ -386,7 +391,7 @@ def test_a_rule_of_two_parts_holds_if_each_was_seen_or_is_unsupported(
 )
 @pytest.mark.parametrize("needed", [True, False])
 def test_ids_are_judged_without_the_logprobs_that_a_server_refuses(
-    monkeypatch: pytest.MonkeyPatch, refused: str, verdict: str, needed: bool
+    served: Serve, refused: str, verdict: str, needed: bool
 ) -> None:
     tops = [{"token": "token_id:7", "logprob": -0.5}]
     entry = {"token": "token_id:7", "logprob": -0.5, "top_logprobs": tops}
@@ -403,9 +408,8 @@ def test_ids_are_judged_without_the_logprobs_that_a_server_refuses(
         usage = {"prompt_tokens": 1, "completion_tokens": 1}
         return {"choices": [traced], "usage": usage}
 
-    monkeypatch.setattr(client, "post_json", post)
-    subject = Subject("http://h", profile=named("sglang"))
-    subject.decoder, subject.needs_logprobs = None, needed
+    subject = served(post, "sglang")
+    subject.needs_logprobs = needed
     for name in ("same-ids", "logprobs") if needed else ("same-ids",):
         checks.get(name).run(subject)
     found = {one.number: one.verdict for one in subject.ledger.results(LEVELS)}
@@ -420,7 +424,11 @@ def test_ids_are_judged_without_the_logprobs_that_a_server_refuses(
     ids=["all", "none", "some"],
 )
 def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
-    monkeypatch: pytest.MonkeyPatch, n_empty: int, n_ids: int, verdict: str
+    served: Serve,
+    monkeypatch: pytest.MonkeyPatch,
+    n_empty: int,
+    n_ids: int,
+    verdict: str,
 ) -> None:
     def stream(*args: object, **more: object) -> Iterator[dict[str, Any]]:
         ids: list[list[int]] = [[]] * n_empty + [[one] for one in range(n_ids)]
@@ -430,11 +438,8 @@ def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
             yield {"choices": [{**piece, "delta": {}}], "prompt_token_ids": [5]}
 
     whole = {"choices": [choice(*range(n_ids), finish_reason="stop")]}
-    answer = {**whole, "prompt_token_ids": [5]}
-    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
     monkeypatch.setattr(client, "chat_stream", stream)
-    subject = Subject("http://h", profile=named("vllm"))
-    subject.decoder = None
+    subject = served({**whole, "prompt_token_ids": [5]})
     assert judged(subject, "interruption", 10) == verdict
 
 
@@ -447,32 +452,24 @@ def test_a_disconnect_is_judged_if_a_part_of_the_answer_had_arrived(
     [(400, "unsupported"), (422, "unsupported"), (501, "unsupported"), (500, "fail")],
 )
 def test_what_a_server_refuses_is_unsupported(
-    monkeypatch: pytest.MonkeyPatch, name: str, number: int, status: int, verdict: str
+    served: Serve, name: str, number: int, status: int, verdict: str
 ) -> None:
     def post(url: str, body: dict[str, Any], **more: object) -> dict[str, Any]:
         if "prompt" in body or {"n", "tools", "top_p"} & body.keys():
             raise client.HttpError(status, "no such field")
         return {"choices": [choice(7, finish_reason="stop")], "prompt_token_ids": [5]}
 
-    monkeypatch.setattr(client, "post_json", post)
-    subject = Subject("http://h", profile=named("vllm"))
-    subject.decoder = None
-    assert judged(subject, name, number) == verdict
+    assert judged(served(post), name, number) == verdict
 
 
-def test_a_scored_prompt_without_logprobs_is_unsupported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        client, "post_json", lambda *args, **more: {"choices": [choice(7)]}
-    )
+def test_a_scored_prompt_without_logprobs_is_unsupported(served: Serve) -> None:
     with pytest.raises(Skipped, match="/v1/completions"):
-        score(Subject("http://h", profile=named("vllm")), (5, 6))
+        score(served({"choices": [choice(7)]}), (5, 6))
 
 
 @pytest.mark.parametrize(("token", "outcome"), [(6, "passed"), (9, "failed")])
 def test_the_answer_after_bad_ids_may_have_other_logprobs(
-    monkeypatch: pytest.MonkeyPatch, token: int, outcome: str
+    served: Serve, monkeypatch: pytest.MonkeyPatch, token: int, outcome: str
 ) -> None:
     def scored(logprob: float, token: int) -> dict[str, Any]:
         rows = [None, {"6": {"logprob": logprob}}, {"7": {"logprob": logprob}}]
@@ -480,10 +477,10 @@ def test_the_answer_after_bad_ids_may_have_other_logprobs(
         return {"choices": [{**ids, "prompt_logprobs": rows}]}
 
     answers = iter([scored(-0.5, 6), scored(-0.25, token)])
-    monkeypatch.setattr(client, "post_json", lambda *args, **more: next(answers))
     monkeypatch.setattr(Subject, "assert_refused", lambda *args, **more: None)
     monkeypatch.setattr(Subject, "longest_prompt", lambda subject: None)
-    result = checks.get("refusals").run(Subject("http://h", profile=named("vllm")))
+    subject = served(lambda *args, **more: next(answers))
+    result = checks.get("refusals").run(subject)
     assert result.outcome.value == outcome, result
 
 
@@ -509,21 +506,17 @@ SPANS = [
     ids=["unreadable", "no ID", "no versions", "one version", "spans", "a gap"],
 )
 def test_the_versions_of_a_running_server(
-    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], verdict: str
+    served: Serve, answer: dict[str, Any], verdict: str
 ) -> None:
-    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
-    subject = Subject("http://h", profile=named("vllm"))
-    subject.decoder = None
-    assert judged(subject, "weight-versions", 18) == verdict
+    assert judged(served(answer), "weight-versions", 18) == verdict
 
 
 def test_the_last_id_of_the_vocabulary_is_named_0_by_sglang_in_a_scored_prompt(
-    monkeypatch: pytest.MonkeyPatch,
+    served: Serve,
 ) -> None:
     rows = [[None, 5, None], [-0.5, 0, None], [-2.0, 0, None], [-1.0, 0, None]]
     answer = {"meta_info": {"input_token_logprobs": rows}, "output_ids": [6]}
-    monkeypatch.setattr(client, "post_json", lambda *args, **more: answer)
-    found = score(Subject("http://h"), (5, 9, 0, 7))
+    found = score(served(answer, "agentcore"), (5, 9, 0, 7))
     # Another ID that comes back as 0 was not prefilled.
     assert found.prompt == (5, 9, 0, 0)
     assert found.logprobs == ({}, {9: -0.5}, {0: -2.0}, {0: -1.0})

@@ -71,36 +71,71 @@ USER = said("user", "hi")
 ANSWER = calling("f", '{"a": 1, "b": 2.5}')
 RESULT = said("tool", "42", tool_call_id="a")
 NEXT = said("user", "and?")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        calling("f", '{"b":2.5,"a":1.0}', "z"),
-        calling("f", {"a": 1, "b": 2.5}),
-        said("assistant", "yes", tool_calls=ANSWER.tool_calls, reasoning_content="hm"),
-        said("assistant", [SimpleNamespace(text="yes")], tool_calls=ANSWER.tool_calls),
-    ],
-)
-def test_spelling_ids_and_reasoning_do_not_count(answer: Any) -> None:
-    assert known(USER, answer) == known(USER, ANSWER)
-
-
+SYSTEM = said("system", "You code.")
+REASONING = said("assistant", None, reasoning_content="hm")
+WRONG_RESULT = said("tool", "42", tool_call_id="z")
 TOOL = SimpleNamespace(
     function=SimpleNamespace(name="f"),
     model_dump=lambda: {"function": {"name": "f"}},
 )
 
+HEADER = "x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; cch="
 
-def test_reasoning_alone_before_an_answer_does_not_count() -> None:
-    reasoning = said("assistant", None, reasoning_content="hm")
-    assert known(USER, reasoning, ANSWER, RESULT) == known(USER, ANSWER, RESULT)
-    # A separate answer counts, whatever its text.
-    assert known(USER, reasoning, NEXT) not in (None, known(USER, NEXT))
-    assert known(USER, reasoning, NEXT, ANSWER) != known(USER, NEXT, ANSWER)
-    assert known(USER, ANSWER, ANSWER) != known(USER, ANSWER)
-    twice = said("assistant", "yes", tool_calls=ANSWER.tool_calls * 2)
-    assert known(USER, twice) != known(USER, ANSWER)
+
+def text_part(text: str) -> Any:
+    part = {"type": "text", "text": text}
+    return SimpleNamespace(**part, model_dump=lambda: dict(part))
+
+
+# Two texts of a system message, and whether they are of one conversation.
+SYSTEM_TEXTS: list[tuple[Any, Any, bool]] = [
+    (f"{HEADER}74943;\nYou code.", f"{HEADER}00001; more\nYou code.", True),
+    (f"{HEADER}74943;\nYou code.", "You code.", True),
+    (f"You code.\n{HEADER}1;", f"You code.\n{HEADER}2;", True),
+    ([text_part(f"{HEADER}1;"), text_part("You code.")], "You code.", True),
+    # What follows the header counts.
+    (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write.", False),
+    # In the middle of a line, it is not Claude Code's header.
+    (f"Send {HEADER}1;", f"Send {HEADER}2;", False),
+    ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "are_equal"),
+    [
+        ([USER, calling("f", '{"b":2.5,"a":1.0}', "z")], [USER, ANSWER], True),
+        ([USER, calling("f", {"a": 1, "b": 2.5})], [USER, ANSWER], True),
+        ([USER, Model(**{**vars(ANSWER), "reasoning_content": "hm"})], [USER, ANSWER], True),
+        ([USER, Model(**{**vars(ANSWER), "content": [text_part("yes")]})], [USER, ANSWER], True),
+        ([USER, Model(**{**vars(ANSWER), "tool_calls": ANSWER.tool_calls * 2})], [USER, ANSWER], False),
+        # Arguments nested too deeply are text.
+        ([USER, calling("f", "[" * 100_000)], [USER, ANSWER], False),
+        ([USER, REASONING, ANSWER, RESULT], [USER, ANSWER, RESULT], True),
+        # A separate answer counts, whatever its text.
+        ([USER, REASONING, NEXT], [USER, NEXT], False),
+        ([USER, REASONING, NEXT, ANSWER], [USER, NEXT, ANSWER], False),
+        ([USER, ANSWER, ANSWER], [USER, ANSWER], False),
+        # A message cannot imitate another conversation.
+        ([said("user", json.dumps([["user", "hi"]])), ANSWER], [USER, ANSWER], False),
+        *(
+            ([said(role, one), USER, ANSWER], [said(role, other), USER, ANSWER], are_equal)
+            for one, other, are_equal in SYSTEM_TEXTS
+            for role in ("system", "developer")
+        ),
+        # Some clients send later system messages.
+        *(
+            ([USER, ANSWER, said("system", one), ANSWER], [USER, ANSWER, said("system", other), ANSWER], are_equal)
+            for one, other, are_equal in SYSTEM_TEXTS
+        ),
+    ],
+)  # fmt: skip
+def test_only_what_clients_do_not_rewrite_identifies_a_conversation(
+    one: list[Any], other: list[Any], are_equal: bool
+) -> None:
+    found = known(*one)
+    assert found is not None
+    assert (found == known(*other)) is are_equal
 
 
 def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
@@ -119,56 +154,19 @@ def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
     assert turns("a", "b", list) != turns("b", "a", reversed)
 
 
-def test_a_message_cannot_imitate_another_conversation() -> None:
-    inner = json.dumps([["user", "hi"]])
-    assert known(said("user", inner), ANSWER) != known(USER, ANSWER)
-
-
-MEGABYTES = conversations.VARIABLE
-DECODING = {"disaggregation_mode": "decode"}
-
-
-HEADER = "x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; cch="
-
-
-def text_part(text: str) -> Any:
-    part = {"type": "text", "text": text}
-    return SimpleNamespace(**part, model_dump=lambda: dict(part))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "are_equal"),
-    [
-        (f"{HEADER}74943;\nYou code.", f"{HEADER}00001; more\nYou code.", True),
-        (f"{HEADER}74943;\nYou code.", "You code.", True),
-        (f"You code.\n{HEADER}1;", f"You code.\n{HEADER}2;", True),
-        ([text_part(f"{HEADER}1;"), text_part("You code.")], "You code.", True),
-        # What follows the header counts.
-        (f"{HEADER}1;\nYou code.", f"{HEADER}1;\nYou write.", False),
-        # In the middle of a line, it is not Claude Code's header.
-        (f"Send {HEADER}1;", f"Send {HEADER}2;", False),
-        ("X-Anthropic-Billing-Header: 1", "X-Anthropic-Billing-Header: 2", False),
-    ],
-)
-def test_the_header_of_claude_code_does_not_count(
-    one: Any, other: Any, are_equal: bool
-) -> None:
-    for role in ("system", "developer"):
-        first, second = said(role, one), said(role, other)
-        assert (known(first, USER, ANSWER) == known(second, USER, ANSWER)) is are_equal
-        # Some clients send later system messages.
-        later = (known(USER, ANSWER, sent, ANSWER) for sent in (first, second))
-        assert (next(later) == next(later)) is are_equal
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "arguments", "said"),
     [
         (conversations.IGNORE, "ok\n(open", {}, "not a regular expression: missing"),
         (conversations.IGNORE, ".*", {}, "'.\\*', which also matches an empty text"),
-        (MEGABYTES, "64", DECODING, "disaggregation-mode decode"),
+        (
+            conversations.VARIABLE,
+            "64",
+            {"disaggregation_mode": "decode"},
+            "disaggregation-mode decode",
+        ),
         *(
-            (MEGABYTES, bad, {}, "whole number of")
+            (conversations.VARIABLE, bad, {}, "whole number of")
             for bad in ("-1", "1.5", "64MB", "²")
         ),
     ],
@@ -247,50 +245,20 @@ def test_a_memory_counts_the_bytes_that_it_uses() -> None:
     assert 0.8 < taken / memory.n_bytes < 1.05
 
 
-def test_a_memory_never_exceeds_its_limit() -> None:
-    memory = Memory(200_000)
-    for number in range(500):
-        turns = number % 7 + 1
-        made = Conversation.of("a", [number % 5] * 5)
-        for index in range(turns):
-            made.add("message", ["user", f"{number % 90} {index}", None, None, []])
-            made.add("message", ["assistant", str(index), []])
-            memory.put(made, [number % 90] * (number * 7 % 900))
-        assert memory.n_bytes <= memory.max_bytes
-    assert len(memory) > 0
-    # The count covers exactly the entries that exist.
-    while memory._entries:
-        memory._evict()
-    assert memory.n_bytes == 0
-    assert not memory._nodes
-
-
-SYSTEM = said("system", "You code.")
-
-
-WRONG_RESULT = said("tool", "42", tool_call_id="z")
-
-
 @pytest.mark.parametrize(
     ("messages", "more", "why"),
     [
         ([SYSTEM, USER, ANSWER, NEXT], {"lora_path": "adapter"}, "model"),
-        ([SYSTEM, USER, ANSWER, NEXT], {"cache_salt": "tenant"}, "cache_salt"),
-        ([USER, ANSWER, NEXT], {}, "system"),
         ([SYSTEM, USER, ANSWER, NEXT], {"tool_choice": "required"}, "tools"),
         ([SYSTEM, USER, ANSWER, NEXT], {"reasoning_effort": "low"}, "template"),
         # The first that differs.
         ([said("system", "You."), USER, ANSWER, NEXT], {"tools": [TOOL]}, "system"),
-        ([said("system", "You."), said("user", "ho"), ANSWER], {}, "message 1"),
         ([SYSTEM, said("tool", "hi"), ANSWER, NEXT], {}, "message 1"),
         ([SYSTEM, said("user", "hi", name="x"), ANSWER], {}, "message 1"),
-        ([SYSTEM, USER, said("assistant", "yes"), NEXT], {}, "message 2"),
-        ([SYSTEM, USER, calling("g", '{"a": 1, "b": 2.5}')], {}, "message 2"),
         ([SYSTEM, USER, calling("f", '{"a": true, "b": 2.5}')], {}, "message 2"),
         ([SYSTEM, USER, ANSWER, WRONG_RESULT, ANSWER], {}, "message 3"),
         # Another client hears nothing of these conversations.
         ([SYSTEM, USER, ANSWER, NEXT], {"client": "b"}, "unknown"),
-        ([SYSTEM, USER, said("assistant", "no")], {"client": "b"}, "unknown"),
     ],
 )
 def test_a_miss_reports_the_difference(
@@ -310,11 +278,6 @@ def test_only_remembered_answers_of_one_conversation_explain_a_miss() -> None:
         memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
     user = said("user", "low")
     assert why_missed(memory, user, ANSWER, reasoning_effort="high") == "template"
-
-
-def test_arguments_nested_too_deeply_are_treated_as_text() -> None:
-    deep = said("assistant", "", tool_calls=[call("f", "[" * 100_000)])
-    assert known(USER, deep) == known(USER, deep) != known(USER, ANSWER)
 
 
 def test_threads_share_a_memory() -> None:

@@ -6,41 +6,14 @@ import asyncio
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http import ended_requests, exchanges
+from agentcore_patches.landing.http import ended_requests, metrics
 from agentcore_patches.landing.scheduler import requests
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
-
-
-def test_an_aborted_answer_has_every_field_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", True)
-    state: Any = SimpleNamespace(
-        obj=SimpleNamespace(),
-        output_ids=[1, 2],
-        customized_info_accumulated={"mirror": [4, 5]},
-    )
-    run = exchanges.run_of(state)
-    run.prefilled, run.weight_versions = exchanges.Prefilled(7), [["v0", 0, 2]]
-    manager: Any = SimpleNamespace(
-        server_args=SimpleNamespace(weight_version="v1"), rid_to_state={"x": state}
-    )
-    abort: Any = SimpleNamespace(rid="x")
-    out: dict[str, Any] = {"meta_info": {"finish_reason": {"type": "abort"}}}
-    ended_requests.finish(manager, state, abort, out, is_incremental=False)
-    assert manager.rid_to_state == {}
-    assert out["output_ids"] == [1, 2] and out["output_ids"] is not state.output_ids
-    assert out["meta_info"]["mirror"] == [4, 5]
-    assert (out["meta_info"]["prompt_tokens"], out["meta_info"]["weight_version"]) == (
-        7,
-        "v0",
-    )
-    spans = [{"version": "v0", "start": 0, "end": 2}]
-    assert out["meta_info"]["weight_versions"] == spans
 
 
 @pytest.mark.parametrize(
@@ -61,26 +34,44 @@ def test_the_last_chunk_of_an_aborted_stream_repeats_nothing(
 
 
 @pytest.mark.parametrize(
-    ("reason", "released"),
+    ("reason", "n_released"),
     # With a reason, SGLang releases the adapter when it hands on the answer.
-    [(None, ["id"]), ({"type": "abort"}, [])],
+    [(None, 1), ({"type": "abort"}, 0)],
 )
-def test_an_adapter_is_released_once(reason: Any, released: list[str]) -> None:
-    found: list[str] = []
-
-    async def release_adapter(lora_id: str) -> None:
-        found.append(lora_id)
+def test_an_adapter_is_released_once(reason: Any, n_released: int) -> None:
+    release_adapter = mock.AsyncMock()
+    registry = SimpleNamespace(release=release_adapter)
 
     async def abort() -> None:
-        registry = SimpleNamespace(release=release_adapter)
-        obj = SimpleNamespace(lora_path="adapter", lora_id="id")
         manager: Any = SimpleNamespace(lora_registry=registry)
-        state: Any = SimpleNamespace(obj=obj)
+        obj = SimpleNamespace(lora_path="adapter", lora_id="id")
         notice: Any = SimpleNamespace(finished_reason=reason)
+        state: Any = SimpleNamespace(obj=obj)
         ended_requests._release_lora(manager, state, notice)
 
     asyncio.run(abort())
-    assert found == released
+    assert release_adapter.call_count == n_released
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ({"type": "abort", "message": "Aborted"}, "asked"),
+        ({"type": "abort", "status_code": None}, "asked"),
+        ({"type": "abort", "status_code": 400}, "rejected"),
+        ({"type": "abort", "status_code": HTTPStatus(503)}, "unavailable"),
+        ({"type": "abort", "status_code": 500}, "failed"),
+        ({"type": "stop", "matched": 7}, None),
+        (None, None),
+    ],
+)
+def test_aborts_are_counted_by_cause(
+    monkeypatch: pytest.MonkeyPatch, reason: Any, cause: str | None
+) -> None:
+    counted: list[tuple[str, ...]] = []
+    monkeypatch.setattr(metrics, "count", lambda *labels: counted.append(labels))
+    ended_requests.count(reason)
+    assert counted == ([] if cause is None else [(metrics.ABORTED_REQUESTS, cause)])
 
 
 def test_only_a_rejection_is_raised() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches._version import full_version
-from agentcore_patches.command import cli
 from agentcore_patches.installs.install import find
 from agentcore_patches.state import transaction
 from tests.helpers.documents import Error, mismatches
@@ -50,8 +49,26 @@ USAGE = {
     "apply --lock-timeout -1": "x>=0",
     "apply --lock-timeout nan": "not a number",
     "apply -q -v": "-q and -v cannot be used together",
+    "apply --ray auto --diff": "--diff cannot be used with --ray",
+    "apply --ray local": "'local' is not the address of a running Ray",
+    "status --ray auto --sglang-dir here": "give an absolute one",
+    "list too much": "unexpected extra arguments",
+    "list --release 0.5.9": "Give --release with --edits",
+    "list --edits --release 0.6": "no release named 0.6",
+    "list --edits --release 0.5.9 --sglang-dir x": "either --release or --sglang-dir",
+    "docs trouble-shooting": r"Did you mean troubleshooting\?",
+    "verify": "hint: See `agentcore-patch verify --help`",
+    "audit": "hint: See `agentcore-patch audit --help`",
+    "serve": "hint: See `agentcore-patch serve --help`",
+    "serve --model scripted --tp 2": "hint: Options of SGLang go after",
+    "serve --model scripted -- --port 3": "Give --port before `--`",
+    "serve --model /no/such/model": "The model /no/such/model does not exist",
+    "serve --model scripted -q -v": "cannot be used together",
 }
 FAILURES = [
+    (None, "audit /no/such/file", "access", "/no/such/file"),
+    (None, "apply --ray 127.0.0.1:1", "access", "at 127.0.0.1:1: .*Connection refused"),
+    (None, "status --ray ray.invalid:1", "access", "at ray.invalid:1: .* not known"),
     *((None, command, "usage", says) for command, says in USAGE.items()),
     (
         spoil_version,
@@ -79,13 +96,16 @@ def test_errors_are_an_error_and_a_hint_or_one_document(
     kind: str,
     says: str,
 ) -> None:
-    args, code = command.split(), CODES[kind]
+    first, *more = command.split()
+    code = CODES[kind]
+    if first == "serve":
+        more = ["--sglang-dir", str(package), *more]
     if spoil is not None:
         spoil(package)
     before = contents(package) if spoil is not spoil_links else {}
 
-    told = run(*args)
-    scripted = run(*args, "--json")
+    told = run(first, *more)
+    scripted = run(first, "--json", *more)
 
     assert (told.code, told.out) == (code, "")
     assert re.fullmatch("error: .*\n(hint: .*\n)?", told.err)
@@ -101,27 +121,6 @@ def test_errors_are_an_error_and_a_hint_or_one_document(
     assert spoil is spoil_links or contents(package) == before
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "says"),
-    [
-        ("apply --ray auto --diff", 2, "--diff cannot be used with --ray"),
-        ("apply --ray local", 2, "'local' is not the address of a running Ray"),
-        ("status --ray auto --sglang-dir here", 2, "give an absolute one"),
-        ("apply --ray 127.0.0.1:1", 5, "at 127.0.0.1:1: .*Connection refused"),
-        ("status --ray ray.invalid:1", 5, "at ray.invalid:1: .* not known"),
-    ],
-)
-def test_a_missing_cluster_fails_at_once(
-    capsys: pytest.CaptureFixture[str], command: str, code: int, says: str
-) -> None:
-    assert cli.main(command.split()) == code
-
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert re.search(says, shown.err)
-    assert re.fullmatch("error: .*\n(hint: .*\n)?", shown.err)
-
-
 def test_a_missing_ray_is_reported(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -132,6 +131,17 @@ def test_a_missing_ray_is_reported(tmp_path: Path) -> None:
     assert ran.stderr.startswith("error: --ray needs Ray, and ")
     assert "(no Ray here)" in ran.stderr and ran.stderr.count("\n") == 2
     assert "`pip install 'agentcore-patches[ray]'`" in ran.stderr
+
+
+def test_a_port_in_use_is_an_error_with_a_hint(run: Run, package: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        target = ("--sglang-dir", str(package), "--port", port)
+        ran = run("serve", "--model", "scripted", *target)
+    assert ran.code == 6
+    assert ran.err.startswith(
+        f"error: Port {port} is in use.\nhint: Choose another --port; 0 takes a free one."
+    )
 
 
 def test_a_lock_timeout_names_the_holder(run: Run, package: Path) -> None:

@@ -17,7 +17,6 @@ from agentcore_patches.edits import (
     ScopedEdit,
 )
 from agentcore_patches.errors import PatchError
-from agentcore_patches.patches import releases
 from agentcore_patches.patches.hooks import Absent, Hook, Patch, absent, checked
 from agentcore_patches.patches.paths import (
     ANTHROPIC_SERVING,
@@ -25,7 +24,7 @@ from agentcore_patches.patches.paths import (
     PROTOCOL,
     SERVING_CHAT,
 )
-from agentcore_patches.patches.releases import SUPPORTED_VERSIONS, ByRelease
+from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 
 EDIT = AddField(PROTOCOL, "Answer", "ids: list = None")
 OTHER = AddField(PROTOCOL, "Answer", "ids: list = []")
@@ -39,61 +38,6 @@ ALWAYS: Since = {}
 
 def hook(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Hook:
     return Hook(name, "because", form, since)
-
-
-HOLDS = [
-    (EDIT, ALWAYS, "0.5.9", EDIT),
-    (NONE, {"0.5.10": EDIT}, "0.5.9", None),
-    (EDIT, {"0.5.10": NONE}, "0.5.10", None),
-    (NONE, {"0.5.9": EDIT, "0.5.10": OTHER}, "0.5.10.post1", OTHER),
-    (EDIT, {"0.5.13": NONE}, "0.5.12.post1", EDIT),
-    (NONE, {"0.5.12": EDIT}, "0.5.12.post1", EDIT),
-]
-
-
-@pytest.mark.parametrize(("form", "since", "version", "edit"), HOLDS)
-def test_a_form_applies_from_its_release_to_the_next_form(
-    form: Form, since: Since, version: str, edit: ScopedEdit | None
-) -> None:
-    chosen = hook(form, since)
-    chosen.check()
-    named = (replace(edit, name="a/b", note="because"),) if edit else ()
-    assert chosen.edits(version) == named
-
-
-def test_a_name_is_replaced_by_the_releases_name_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    names = {
-        "file": ByRelease(PROTOCOL, {"0.5.13": SERVING_CHAT}),
-        "function": ByRelease("generate", {"0.5.13": "serve"}),
-        "flag": ByRelease("self.old"),
-    }
-    monkeypatch.setattr(releases, "NAMES", names)
-    chosen = hook(Insert("$file", "A.$function", "x = ${flag}s", before="$function()"))
-    chosen.check()
-    about = {"name": "a/b", "note": "because"}
-    assert chosen.edits("0.5.12.post1") == (
-        Insert(PROTOCOL, "A.generate", "x = self.olds", before="generate()", **about),
-    )
-    assert chosen.edits("0.5.13") == (
-        Insert(SERVING_CHAT, "A.serve", "x = self.olds", before="serve()", **about),
-    )
-
-
-def test_an_edit_is_made_in_each_of_several_scopes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    names = {"other": ByRelease("Other", {"0.5.13": "Another"})}
-    monkeypatch.setattr(releases, "NAMES", names)
-    with pytest.raises(InvalidEdit, match="the scope `A b` is not a dotted name"):
-        Hook("a/b", "because", EDIT, also=("A b",)).check()
-    chosen = Hook("a/b", "because", EDIT, also=("$other", "A.Third"))
-    chosen.check()
-    scopes = [edit.scope for edit in chosen.edits("0.5.13")]
-    assert scopes == ["Answer", "Another", "A.Third"]
-    first, *others = chosen.edits("0.5.8")
-    assert others == [replace(first, scope=scope) for scope in ("Other", "A.Third")]
 
 
 FIRST_IN_0_5_9 = replace(EDIT, file=ANTHROPIC_SERVING)
@@ -116,6 +60,7 @@ MALFORMED = [
     (GONE, ALWAYS, f"not all releases have {GONE.file}"),
     (inserting("x = $no"), ALWAYS, "a `$` names nothing that is in NAMES: 'no'"),
     (inserting("x = '$'"), ALWAYS, "a `$` names nothing that is in NAMES: Inv"),
+    (replace(EDIT, scope="A b"), ALWAYS, "the scope `A b` is not a dotted name"),
 ]
 
 

@@ -14,7 +14,7 @@ from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.listing import PatchList
 from agentcore_patches.results import ApplyResult, RevertResult, StatusResult
 from agentcore_patches.shell.json_output import document
-from tests.helpers.documents import Error, Nodes, mismatches
+from tests.helpers.documents import Nodes, mismatches
 from tests.unit.running import Run
 from tests.unit.small_sglang import kill_apply
 
@@ -31,11 +31,6 @@ from tests.unit.small_sglang import kill_apply
         ([["apply"]], ["revert"], RevertResult),
         ([], ["revert"], RevertResult),
         ([], ["list"], PatchList),
-        ([], ["list", "too", "much"], Error),
-        ([], ["apply", "--ray", "local"], Error),
-        ([], ["verify"], Error),
-        ([], ["audit"], Error),
-        ([], ["audit", "/no/such/file"], Error),
     ],
 )
 def test_every_command_prints_one_document_of_its_type(
@@ -52,28 +47,16 @@ def test_every_command_prints_one_document_of_its_type(
     ran = run(*command, *target, "--json")
 
     assert mismatches(ran.document, described) == []
-    if described is Error:
-        assert ran.code == ran.document["error"]["exit_code"] != 0
-        assert ran.err == ""
 
 
-def test_documents_of_recovered_and_unrecorded_installs(
-    run: Run, package: Path
-) -> None:
+def test_the_repair_of_an_interrupted_apply_is_told(run: Run, package: Path) -> None:
     kill_apply(package, "committed.json")
     pending = run("status", "--json").document
-    assert mismatches(pending, StatusResult) == []
-    assert pending["pending"] and not pending.get("recovered")
-
+    assert mismatches(pending, StatusResult) == [] and pending["pending"]
     ran = run("apply", "--json")
     assert mismatches(ran.document, ApplyResult) == []
     assert ran.document["recovered"] == "undid an interrupted apply of core"
     assert ran.err == f"agentcore-patch: {ran.document['recovered']}\n"
-    for file in (package / ".agentcore-patch").rglob("*.json"):
-        file.unlink()
-    unrecorded = run("status", "--json").document
-    assert mismatches(unrecorded, StatusResult) == []
-    assert unrecorded["applied_by"] is None and not unrecorded["recorded"]
 
 
 def test_nodes_of_a_cluster_are_one_document(package: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +15,6 @@ orjson = pytest.importorskip("orjson")
 from agentcore_patches.landing import release  # noqa: E402
 from agentcore_patches.landing.http import logprobs  # noqa: E402
 from agentcore_patches.landing.http.logprobs import ChatLogprobs  # noqa: E402
-from tests.helpers.chat_logprobs import Serving  # noqa: E402
 from tests.unit.small_server import tokenizer_manager  # noqa: E402
 
 
@@ -70,11 +72,34 @@ def test_tokens_without_text_are_named_by_their_ids() -> None:
     assert logprobs.name_top_by_id([rows]) == [rows]
 
 
-def expected(meta_info: dict[str, Any], suffix: str = "") -> str:
-    """Return the JSON of SGLang's models."""
-    model = Serving(suffix)._process_response_logprobs({"meta_info": meta_info})
-    text: bytes = orjson.dumps(model.model_dump())
-    return text.decode()
+class Serving:
+    """Makes logprobs as SGLang does, or a fork that adds a suffix to each token.
+
+    Attributes:
+        n_models: number of tokens converted to models.
+    """
+
+    tokenizer_manager = SimpleNamespace(tokenizer=None)
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.n_models = 0
+
+    def _process_response_logprobs(self, ret_item: dict[str, Any]) -> Any:
+        rows = ret_item["meta_info"]["output_token_logprobs"]
+        tops = ret_item["meta_info"].get("output_top_logprobs") or [None] * len(rows)
+        self.n_models += len(rows)
+
+        def entry(row: Any, suffix: str = "") -> dict[str, Any]:
+            logprob, _, text = row
+            raw = list(text.encode())
+            return {"token": text + suffix, "bytes": raw, "logprob": float(logprob)}
+
+        content = [
+            {**entry(row, self.suffix), "top_logprobs": [*map(entry, top or ())]}
+            for row, top in zip(rows, tops, strict=False)
+        ]
+        return SimpleNamespace(model_dump=lambda: {"content": content})
 
 
 CHUNKS: list[dict[str, Any]] = [
@@ -106,10 +131,41 @@ def test_only_the_first_and_unusual_logprobs_of_a_stream_use_pydantic_models(
     assert writer.dump({"output_token_logprobs": []}) == '{"content":[]}'
     every = [CHUNKS[0], *UNUSUAL, *CHUNKS, *UNUSUAL]
     for meta_info in every:
-        assert writer.dump(meta_info) == expected(meta_info, suffix)
+        ret_item = {"meta_info": meta_info}
+        models = Serving(suffix)._process_response_logprobs(ret_item).model_dump()
+        assert writer.dump(meta_info) == orjson.dumps(models).decode()
     n_tokens = sum(len(chunk["output_token_logprobs"]) for chunk in every)
     # A fork that changed the models writes all logprobs with them.
     assert serving.n_models == (n_tokens if suffix else 1 + 2 * len(UNUSUAL))
+
+
+# A partial character, U+FFFD itself, two tokens with equal text, one without bytes.
+TEXTS = ["a", "\ufffd", "\ufffd", "b", "b", "<|end|>"]
+BYTES = [[97], [240], [239, 191, 189], [98], [98], None]
+
+
+@pytest.mark.parametrize("of_id", [BYTES, None])
+def test_bytes_are_those_of_the_id_in_releases_that_know_them(
+    of_id: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    utils = SimpleNamespace(
+        _is_byte_level_tokenizer=bool,
+        token_id_to_bytes=lambda tokenizer, token_id: tokenizer[token_id],
+    )
+    monkeypatch.setitem(sys.modules, "sglang.srt.entrypoints.openai.utils", utils)
+    monkeypatch.setattr(release, "BYTES_OF_ID", True)
+    rows = [(-0.5, token_id, text) for token_id, text in enumerate(TEXTS)]
+    tops = [rows, *[[]] * (len(rows) - 1)]
+    meta_info = {"output_token_logprobs": rows, "output_top_logprobs": tops}
+    content = json.loads(logprobs.write(meta_info, logprobs.Openings(of_id)))["content"]
+    expected = [
+        raw or [*text.encode()]
+        for raw, text in zip(of_id or [None] * len(rows), TEXTS, strict=True)
+    ]
+    # Alternatives of equal text are all there.
+    for entries in (content, content[0]["top_logprobs"]):
+        assert [entry["token"] for entry in entries] == TEXTS
+        assert [entry["bytes"] for entry in entries] == expected
 
 
 def test_openings_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

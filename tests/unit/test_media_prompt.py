@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentcore_patches.landing.http import images
 from agentcore_patches.landing.http.images import is_expanded
@@ -20,49 +18,6 @@ IMAGE, VIDEO = 90, 91
 TOKENS: Any = SimpleNamespace(
     image_token_id=IMAGE, video_token_id=VIDEO, audio_token_id=None
 )
-
-
-class Ids(list[int]):
-    """The methods of a tensor that are used."""
-
-    def tolist(self) -> list[int]:
-        return [*self]
-
-    def new_tensor(self, ids: list[int]) -> Ids:
-        return Ids(ids)
-
-
-class Processor:
-    """Loads like SGLang, without a model; decodes each ID to its number."""
-
-    @images.keep_token_ids
-    def load_mm_data(
-        self,
-        prompt: Any,
-        multimodal_tokens: Any,
-        image_data: Any = None,
-        video_data: Any = None,
-        audio_data: Any = None,
-        return_text: bool = True,
-    ) -> SimpleNamespace:
-        input_ids = prompt if isinstance(prompt, list) else None
-        text = prompt if input_ids is None else " ".join(map(str, prompt))
-        items = [*(image_data or ()), *(video_data or ())]
-        return SimpleNamespace(
-            input_text=text,
-            input_ids=input_ids,
-            organize_results=lambda: items,
-            token_ids=None,
-        )
-
-
-def loaded(token_ids: list[int], *files: Any) -> Any:
-    return Processor().load_mm_data(token_ids, TOKENS, [*files])
-
-
-def restored(token_ids: list[int], made: list[int], *files: Any) -> list[int]:
-    ids: Any = Ids(made)
-    return [*images.restore_token_ids(loaded(token_ids, *files), ids, TOKENS)]
 
 
 def test_an_async_loader_is_decorated_too() -> None:
@@ -82,26 +37,6 @@ def test_an_async_loader_is_decorated_too() -> None:
     assert output.token_ids is prompt
     text = asyncio.run(load("text", TOKENS, image_data=["a"]))
     assert (text.input_text, text.token_ids) == ("text", None)
-
-
-TEXT = st.lists(st.integers(0, 9), min_size=1, max_size=4)
-
-
-@given(st.lists(st.tuples(TEXT, st.integers(1, 5)), min_size=1, max_size=4), TEXT)
-def test_both_turns_are_prefilled_with_their_own_ids(
-    media: list[tuple[list[int], int]], end: list[int]
-) -> None:
-    first_turn = [i for text, _ in media for i in (*text, IMAGE)] + end
-    expanded = [i for text, n in media for i in (*text, *[IMAGE] * n)] + end
-    # The text of both turns together is tokenized differently.
-    made = [i for _, n in media for i in (77, *[IMAGE] * n)] + [78]
-    files = ["-"] * len(media)
-    for turn in (first_turn, expanded):
-        assert restored(turn, made, *files) == expanded
-        assert is_expanded(turn, expanded, TOKENS)
-    # Adjacent images are expanded together.
-    adjacent = [7, *[IMAGE] * 6]
-    assert restored([1, IMAGE, IMAGE], adjacent, "a", "b") == [1, *[IMAGE] * 6]
 
 
 TEXTS = [1, 2, IMAGE, 3, 4, IMAGE, 5]

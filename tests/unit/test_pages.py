@@ -12,6 +12,7 @@ import pytest
 
 import agentcore_patches
 from agentcore_patches import errors
+from agentcore_patches.landing.http import metrics
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,10 +43,11 @@ def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
         assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
 
 
-def test_the_page_of_the_command_has_every_exit_code(pages: ModuleType) -> None:
-    page = pages.page("cli.md")
+def test_the_pages_have_every_error_and_exit_code(pages: ModuleType) -> None:
+    page, cli = (DOCS / "reference/python.md").read_text("utf-8"), pages.page("cli.md")
     for error in errors.AgentcoreError.__subclasses__():
-        assert re.search(rf"^ +{error.exit_code}  ", page, re.M)
+        assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
+        assert re.search(rf"^ +{error.exit_code}  ", cli, re.M)
 
 
 @pytest.mark.parametrize("name", ["apply", "status", "revert", "apply_patch"])
@@ -62,10 +64,14 @@ def test_the_python_page_has_each_functions_signature(name: str) -> None:
     assert f"`{name}{bare} -> {signature.return_annotation}`" in page
 
 
-def test_the_python_page_has_every_error() -> None:
-    page = (DOCS / "reference/python.md").read_text("utf-8")
-    for error in errors.AgentcoreError.__subclasses__():
-        assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
+def test_the_page_of_metrics_lists_each_one_with_its_labels_and_values() -> None:
+    page = (DOCS / "reference/metrics.md").read_text("utf-8")
+    found = re.findall(r"^\| `agentcore_.+", page, re.M)
+    rows = [[cell.strip() for cell in row.split("|")[1:3]] for row in found]
+    assert [name for name, _ in rows] == [f"`{one.name}`" for one in metrics.METRICS]
+    for metric, (_, labels) in zip(metrics.METRICS, rows, strict=True):
+        of_labels = {*metric.labels}.union(*metric.labels.values())
+        assert {*re.findall(r"`([^`]+)`", labels)} == of_labels, metric.name
 
 
 def without_blocks(page: Path) -> str:

@@ -61,33 +61,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Registered:
     return made
 
 
-def test_a_plan_has_the_new_texts_in_writing_order() -> None:
-    plan = make_plan(SOURCES, Selection(("alpha", "beta"), VERSION))
-    assert list(plan.files.items()) == [
-        (
-            SERVING,
-            b"def serve(model):\n    text = model()\n    text.text = model.text\n"
-            b"    return text\n",
-        ),
-        (
-            MODELS,
-            b"class Answer:\n    text: str\n    # agentcore-patch: ids/field: wanted\n"
-            b"    ids: list = None\n    n: int = 0\n\n"
-            b"    def dump(self, data):\n        return data\n",
-        ),
-    ]
-
-
-def test_one_missing_place_refuses_the_plan_with_a_hint() -> None:
-    message = refusal({**SOURCES, MODELS: b"class Answer: pass\n"}, ["alpha"])
-    assert message == (
-        f"{MODELS}: in `Answer`, cannot place the field `ids` (ids/field): "
-        "the class declares no fields. Nothing was written. If another tool changed "
-        "these sources, put the originals back first (`pip install --force-reinstall "
-        "--no-deps sglang==0.5.9`, or `git checkout` in a checkout), then apply again."
-    )
-
-
 def test_partly_patched_sources_are_refused() -> None:
     patched = make_plan(SOURCES, Selection(("alpha",), VERSION)).files
     message = refusal({**SOURCES, MODELS: patched[MODELS]}, ["alpha"])
@@ -107,84 +80,57 @@ def test_a_text_that_would_not_compile_is_refused(registered: Registered) -> Non
 
 
 BODY = "text = x\n    return text\n"
-
-UNBOUND = {
-    "a parameter of another name": "def serve(x):\n    " + BODY,
-    "a variable of a comprehension": (
-        "def serve(x):\n    y = [model for model in x]\n    " + BODY
-    ),
-    "a parameter of another function": (
-        "def other(model): pass\ndef serve(x):\n    " + BODY
-    ),
-}
-
-
-@pytest.mark.parametrize("source", UNBOUND.values(), ids=UNBOUND)
-def test_new_code_that_reads_an_undefined_name_is_refused(
-    registered: Registered, source: str
-) -> None:
-    registered["gamma"] = (SERVE,)
-    assert refusal({SERVING: source.encode()}, ["gamma"]).startswith(
-        f"{SERVING}: in `serve`, new code would use `model`, which nothing defines."
-    )
+METHOD = AddMethod(MODELS, "Answer", "def f(self, x: Undefined) -> None: ...")
+OF_MODELS = SOURCES[MODELS].decode()
+LAZY = f"from __future__ import annotations\n{OF_MODELS}"
 
 
 @pytest.mark.parametrize(
-    ("edit", "name"),
+    ("edit", "undefined", "source"),
     [
-        (AddField(MODELS, "Answer", "ids: Optional[int] = None"), "Optional"),
-        (AddMethod(MODELS, "Answer", "def f(self, x: Undefined): ..."), "Undefined"),
+        (SERVE, "model", f"def serve(x):\n    {BODY}"),
+        (SERVE, "model", f"def serve(x):\n    y = [model for model in x]\n    {BODY}"),
+        (SERVE, "model", f"def other(model): pass\ndef serve(x):\n    {BODY}"),
+        (AddField(MODELS, "Answer", "a: Optional[int] = None"), "Optional", OF_MODELS),
+        (METHOD, "Undefined", OF_MODELS),
+        # Annotations that are not evaluated may name anything.
+        (METHOD, None, LAZY),
         # A member of the class around is not in a method's scope.
-        (Insert(MODELS, "Answer.dump", "data = n", before="return data"), "n"),
-        (HOOK, "agentcore"),
+        (
+            Insert(MODELS, "Answer.dump", "data = n", before="return data"),
+            "n",
+            f"{OF_MODELS}\n    n = 1\n",
+        ),
+        (HOOK, "agentcore", SOURCES[SERVING].decode()),
+        # A replacement may read what the old statement read.
+        (
+            Replace(SERVING, "serve", "text = model()", "text = model(print)"),
+            None,
+            SOURCES[SERVING].decode(),
+        ),
+        (SERVE, None, f"def serve(*model):\n    {BODY}"),
+        (SERVE, None, f"model = 1\ndef serve(x):\n    {BODY}"),
+        (SERVE, None, f"from a import b as model\ndef serve(x):\n    {BODY}"),
+        (SERVE, None, f"class model: pass\ndef serve(x):\n    {BODY}"),
+        (SERVE, None, f"def serve(x):\n    global model\n    model = x\n    {BODY}"),
+        (SERVE, None, f"def serve(x):\n    if (model := x): pass\n    {BODY}"),
+        (SERVE, None, f"def serve(x):\n    for model in x: pass\n    {BODY}"),
+        # The function itself read the name before.
+        (SERVE, None, f"def serve(x):\n    print(model)\n    {BODY}"),
     ],
 )
-def test_types_calls_and_packages_must_be_defined(
-    registered: Registered, edit: ScopedEdit, name: str
+def test_new_code_uses_only_names_that_are_defined(
+    registered: Registered, edit: ScopedEdit, undefined: str | None, source: str
 ) -> None:
     registered["gamma"] = (edit,)
-    models = SOURCES[MODELS] + b"\n    n = 1\n"
-    message = refusal({**SOURCES, MODELS: models}, ["gamma"])
-    assert f"new code would use `{name}`, which nothing defines." in message
-
-
-def test_annotations_that_are_not_evaluated_may_name_anything(
-    registered: Registered,
-) -> None:
-    method = "def returns(self, value: Undefined) -> None: ..."
-    registered["gamma"] = (AddMethod(MODELS, "Answer", method),)
-    lazy = b"from __future__ import annotations\n" + SOURCES[MODELS]
-    assert make_plan({MODELS: lazy}, Selection(("gamma",), VERSION)).files
-
-
-BOUND = [
-    "def serve(*model):\n    return text\n",
-    "model = 1\ndef serve(x):\n    return text\n",
-    "from a import b as model\ndef serve(x):\n    return text\n",
-    "class model: pass\ndef serve(x):\n    return text\n",
-    "def serve(x):\n    global model\n    model = x\n    return text\n",
-    "def serve(x):\n    if (model := x): pass\n    return text\n",
-    "def serve(x):\n    for model in x: pass\n    return text\n",
-    "def serve(x):\n    print(model)\n    return text\n",
-]
-
-
-@pytest.mark.parametrize("source", BOUND)
-def test_bound_and_previously_unbound_names_are_accepted(
-    registered: Registered, source: str
-) -> None:
-    registered["gamma"] = (SERVE,)
-    source = f"text = None\n{source}"
-    assert make_plan({SERVING: source.encode()}, Selection(("gamma",), VERSION)).files
-
-
-def test_a_replacement_may_read_what_the_old_statement_read(
-    registered: Registered,
-) -> None:
-    registered["gamma"] = (
-        Replace(SERVING, "serve", "text = model()", "text = model(print)"),
+    sources = {edit.file: source.encode()}
+    if undefined is None:
+        assert make_plan(sources, Selection(("gamma",), VERSION)).files
+        return
+    assert refusal(sources, ["gamma"]).startswith(
+        f"{edit.file}: in `{edit.scope}`, new code would use `{undefined}`, which "
+        "nothing defines."
     )
-    assert make_plan(SOURCES, Selection(("gamma",), VERSION)).files
 
 
 CALLING: tuple[Edit, ...] = (
@@ -253,11 +199,6 @@ def fitting(monkeypatch: pytest.MonkeyPatch, **edits: tuple[Edit, ...]) -> str:
         lambda paths: {path: SOURCES[path] for path in paths},
         lambda path: None,
     ).release
-
-
-def test_the_newest_fitting_release_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fitting(monkeypatch, old=(IDS,), new=(IDS,)) == "new"
-    assert fitting(monkeypatch, old=(IDS,), new=(GONE,)) == "old"
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,9 @@ def first_process(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def reinstall(package: Path) -> None:
-    shutil.rmtree(package / ".agentcore-patch")
-    shutil.rmtree(package / "srt/agentcore", ignore_errors=True)
-    restore(package)
+def refuse() -> None:
+    with pytest.raises(SystemExit):
+        plugin.register()
 
 
 def restore(package: Path) -> None:
@@ -64,7 +63,6 @@ def without_an_extra(package: Path) -> None:
 
 APPLY = "run `agentcore-patch apply --with beta`."
 LOST: dict[Callable[[Path], None], str] = {
-    reinstall: f"is not patched: {APPLY}",
     restore: f"is not patched: {APPLY}",
     edit: "1 of 3 patched files in {package} were changed since: `agentcore-patch status` "
     "names them and the remedy.",
@@ -125,8 +123,7 @@ def test_patches_without_a_record_are_found(
     assert caplog.messages == [f"{NAME} core is in place."]
 
     (package / SERVING).write_bytes(SOURCES[SERVING])
-    with pytest.raises(SystemExit):
-        plugin.register()
+    refuse()
 
 
 def test_a_trainer_may_spawn_the_first_process(
@@ -135,8 +132,7 @@ def test_a_trainer_may_spawn_the_first_process(
     monkeypatch.setattr(plugin, "parent_process", lambda: "a process")
     monkeypatch.setenv(plugin.REQUIRE, "core")
     for _ in range(2):  # A refusal is no verdict for a second attempt.
-        with pytest.raises(SystemExit):
-            plugin.register()
+        refuse()
 
 
 def test_a_process_with_another_requirement_is_checked_again(
@@ -145,8 +141,7 @@ def test_a_process_with_another_requirement_is_checked_again(
     monkeypatch.setattr(plugin, "parent_process", lambda: "a process")
     plugin.register()
     monkeypatch.setenv(plugin.REQUIRE, "core")
-    with pytest.raises(SystemExit):
-        plugin.register()
+    refuse()
 
 
 @pytest.mark.parametrize(
@@ -170,8 +165,7 @@ def test_a_check_that_fails_stops_the_server(
 
     monkeypatch.setattr(installs, "find", break_down)
     monkeypatch.setenv(variable, value)
-    with pytest.raises(SystemExit):
-        plugin.register()
+    refuse()
     assert told in capsys.readouterr().err
 
 
@@ -185,8 +179,7 @@ def test_patches_are_applied_before_sglang_imports_the_files(
     monkeypatch.setenv(plugin.REQUIRE, "beta")
     monkeypatch.setenv(plugin.APPLY, "1")
     monkeypatch.setitem(sys.modules, "sglang.srt.models", logging)
-    with pytest.raises(SystemExit):
-        plugin.register()
+    refuse()
     late = "AGENTCORE_APPLY=1 is too late here: sglang.srt.models is imported already."
     assert f"is not patched: {APPLY} {late}" in capsys.readouterr().err
     assert not api.status().patches
@@ -203,8 +196,7 @@ def test_an_unlisted_sglang_that_was_patched_is_in_place(
 ) -> None:
     (package / "version.py").write_text('__version__ = "0.5.99"\n')
     monkeypatch.setenv(plugin.APPLY, "1")
-    with pytest.raises(SystemExit):
-        plugin.register()
+    refuse()
     api.apply(unlisted=True)
     plugin.register()
 

@@ -168,15 +168,6 @@ def test_a_late_output_does_not_reach_another_request() -> None:
     assert (known, plain) == ("a", "other")
 
 
-def test_two_workers_may_serve_one_id() -> None:
-    managers: list[Any] = [Manager(), Manager()]
-    for manager in managers:
-        reserved(manager, "a")
-    first, second = (manager.send("a") for manager in managers)
-    assert first != second
-    assert deliver(managers[0], first, second) == ["a", second]
-
-
 def test_a_disconnect_aborts_only_its_own_request() -> None:
     manager: Any = Manager()
     old = reserved(manager, "a")

@@ -156,14 +156,3 @@ def test_a_start_beyond_the_prompt_is_refused(obj: Any, expected: str | None) ->
     if error is not None:
         assert error.startswith("routed_experts_start_len")
         assert str(expected) in error
-
-
-def test_a_start_is_an_integer_or_null() -> None:
-    pydantic = pytest.importorskip("pydantic")
-    adapter = pydantic.TypeAdapter(routed_experts.StartLen)
-    for value in (0, 7, None):
-        assert adapter.validate_python(value) == (value or 0)
-    refused: tuple[Any, ...] = (-1, "7", 1.0, 1.5, True, [1], {})
-    for bad in refused:
-        with pytest.raises(pydantic.ValidationError):
-            adapter.validate_python(bad)

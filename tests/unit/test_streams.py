@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -204,6 +205,14 @@ def test_incomplete_engine_results_raise_an_error_that_sglang_catches(
     assert len(caplog.records) == 2
 
 
+def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
+    trace = messages.MessageTrace(True)
+    trace.push(0, OUTPUT)
+    assert trace.stamp(": ping\n\n") == ": ping\n\n"
+    with pytest.raises(ValueError, match="all token IDs of choice 0 were sent"):
+        trace.end()
+
+
 def test_a_message_that_failed_carries_no_tokens_and_is_not_counted() -> None:
     trace = messages.MessageTrace(True)
     reason = {"type": "abort", "message": "nan", "status_code": 400}
@@ -216,16 +225,8 @@ def test_a_message_that_failed_carries_no_tokens_and_is_not_counted() -> None:
     assert trace.failed
 
 
-def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
-    trace = messages.MessageTrace(True)
-    trace.push(0, OUTPUT)
-    assert trace.stamp(": ping\n\n") == ": ping\n\n"
-    with pytest.raises(ValueError, match="all token IDs of choice 0 were sent"):
-        trace.end()
-
-
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("error", "kind"),
     [
         (400, "invalid_request_error"),
         (404, "not_found_error"),
@@ -233,40 +234,30 @@ def test_token_ids_without_an_event_to_carry_them_are_an_error() -> None:
         (500, "api_error"),
         (503, "overloaded_error"),
         (None, "api_error"),
+        # Chat may raise it.
+        (ValueError("too long"), "invalid_request_error"),
+        (KeyError("x"), ""),
     ],
 )
 def test_a_message_stream_ends_at_the_first_error_of_chat(
-    code: int | None, kind: str
+    error: int | Exception | None, kind: str
 ) -> None:
-    error = {"object": "error", "message": "too long", "type": "x", "code": code}
-    line = f"data: {json.dumps({'error': error})}\n\n"
-    first, last = until_error(CHAT[0], line, DONE)
-    assert first == CHAT[0] and last.startswith("event: error\n")
-    made = {"type": kind, "message": "too long"}
-    assert data_of(last) == {"type": "error", "error": made}
-
-
-def test_an_error_that_chat_raises_ends_a_message_stream() -> None:
-    _, last = until_error(CHAT[0], ValueError("too long"))
-    assert data_of(last)["error"]["type"] == "invalid_request_error"
-    with pytest.raises(KeyError):
-        until_error(KeyError("x"))
-
-
-def until_error(*lines: str | Exception) -> list[str]:
-    """Read a stream of chat as that of messages is read; check that it is closed."""
     closed = []
 
     async def chat() -> AsyncGenerator[str, None]:
         try:
-            for one in lines:
-                if isinstance(one, Exception):
-                    raise one
-                yield one
+            yield CHAT[0]
+            if isinstance(error, Exception):
+                raise error
+            said = {"object": "error", "message": "too long", "type": "x"}
+            yield f"data: {json.dumps({'error': {**said, 'code': error}})}\n\n"
+            yield DONE
         finally:
             closed.append(True)
 
-    try:
-        return collected(messages.until_error(chat()))
-    finally:
-        assert closed
+    with nullcontext() if kind else pytest.raises(KeyError):
+        first, last = collected(messages.until_error(chat()))
+        assert first == CHAT[0] and last.startswith("event: error\n")
+        made = {"type": kind, "message": "too long"}
+        assert data_of(last) == {"type": "error", "error": made}
+    assert closed

@@ -83,8 +83,19 @@ def read(line: str) -> dict[str, Any]:
     return chunk
 
 
-def stamped(trace: Trace, *indices: int) -> dict[str, Any]:
-    return read(trace.stamp(line_of(*(choice_of(index, "a") for index in indices))))
+def stamped(trace: Trace, *indices: int, content: str = "a") -> dict[str, Any]:
+    return read(trace.stamp(line_of(*(choice_of(index, content) for index in indices))))
+
+
+CONTENTS = [
+    "a",
+    '"logprobs":null,"finish_reason":null',
+    '","finish_reason":"stop"}]}',
+    '"choices":[{"index":1,',
+    "\\",
+    "é\u2028🙂",
+]
+"""Texts, most of which look like the JSON of a line."""
 
 
 INDEX = st.integers(0, 2)
@@ -108,6 +119,7 @@ STREAMS = st.lists(
     is_flat=st.booleans(),
     logprobs_are_new=st.booleans(),
     n_choices=st.integers(1, 3),
+    content=st.sampled_from(CONTENTS),
 )
 def test_every_token_is_sent_once_with_its_logprobs(
     stream: list[tuple[str, Any]],
@@ -116,15 +128,18 @@ def test_every_token_is_sent_once_with_its_logprobs(
     is_flat: bool,
     logprobs_are_new: bool,
     n_choices: int,
+    content: str,
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(release, "LOGPROBS_ARE_NEW", logprobs_are_new)
         wanted = write_logprobs if wants_logprobs else None
         trace = Trace(incremental, wanted, is_flat, n_choices=n_choices)
-        send(stream, trace, n_choices)
+        send(stream, trace, n_choices, content)
 
 
-def send(stream: list[tuple[str, Any]], trace: Trace, n_choices: int) -> None:
+def send(
+    stream: list[tuple[str, Any]], trace: Trace, n_choices: int, text: str
+) -> None:
     """Send a stream, and check that each token is sent once with its logprobs."""
     engines = [Engine(index, trace.incremental) for index in range(n_choices)]
     finish = [("stamp", (engine.index,)) for engine in engines]
@@ -149,7 +164,7 @@ def send(stream: list[tuple[str, Any]], trace: Trace, n_choices: int) -> None:
             n_waiting[index] += n_tokens
         else:
             indices = dict.fromkeys(index % n_choices for index in what)
-            for choice in stamped(trace, *indices)["choices"]:
+            for choice in stamped(trace, *indices, content=text)["choices"]:
                 token_ids = choice.pop("token_ids", None)
                 assert len(token_ids or []) == n_waiting[choice["index"]]
                 assert token_ids != []
@@ -160,7 +175,8 @@ def send(stream: list[tuple[str, Any]], trace: Trace, n_choices: int) -> None:
                 if trace.is_flat and token_ids:
                     flat = [token_logprob(one)[0] for one in token_ids]
                     assert choice.pop("token_logprobs") == flat
-                assert choice == {**choice_of(choice["index"], "a"), "logprobs": wanted}
+                expected = choice_of(choice["index"], text)
+                assert choice == {**expected, "logprobs": wanted}
 
     assert sent == [engine.token_ids for engine in engines]
     trace.end()
@@ -195,30 +211,6 @@ def pushed(*n_tokens: int, **options: Any) -> Trace:
     for index, count in enumerate(n_tokens):
         trace.push(index, Engine(index, True).delivers(count, 0))
     return trace
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        '"logprobs":null,"finish_reason":null',
-        '","finish_reason":"stop"}]}',
-        '"choices":[{"index":1,',
-        "\\",
-        "é\u2028🙂",
-    ],
-)
-@pytest.mark.parametrize("n_choices", [1, None])
-def test_text_that_looks_like_json_is_left_alone(
-    content: str, n_choices: int | None
-) -> None:
-    trace, engine = Trace(True, n_choices=n_choices), Engine(0, True)
-    for position in range(3):
-        trace.push(0, engine.delivers(1, 0))
-        chunk = read(trace.stamp(line_of(choice_of(0, content))))
-        chunk.pop("prompt_token_ids", None)
-        assert chunk["choices"] == [
-            {**choice_of(0, content), "token_ids": [position]},
-        ]
 
 
 def test_a_stream_cannot_end_while_token_ids_are_pending() -> None:

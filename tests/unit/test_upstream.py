@@ -24,7 +24,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def test_a_report_has_the_worst_outcome_of_each_test() -> None:
+def test_reports_differ_by_the_worst_outcome_of_each_test() -> None:
     outcomes = compare.read_outcomes(REPORT)
     assert {test: outcome.kind for test, outcome in outcomes.items()} == {
         "unit.test_a.TestA.test_passes": "passed",
@@ -35,15 +35,12 @@ def test_a_report_has_the_worst_outcome_of_each_test() -> None:
     failed = outcomes["unit.test_a.TestA.test_fails"]
     assert failed.summary == "KeyError: 'a'"
     assert "at line 1" in failed.text
-
-
-def test_a_test_missing_from_one_run_is_a_difference() -> None:
-    whole = compare.read_outcomes(REPORT)
-    other_words = {test: Outcome(found.kind, "-") for test, found in whole.items()}
-    assert compare.find_differences(whole, other_words) == []
-    for test in whole:
-        part = {name: found for name, found in whole.items() if name != test}
-        for stock, patched in ((whole, part), (part, whole)):
+    other_words = {test: Outcome(found.kind, "-") for test, found in outcomes.items()}
+    assert compare.find_differences(outcomes, other_words) == []
+    for test in outcomes:
+        # A test is missing from one run.
+        part = {name: found for name, found in outcomes.items() if name != test}
+        for stock, patched in ((outcomes, part), (part, outcomes)):
             [difference] = compare.find_differences(stock, patched)
             assert (difference.test, difference.reason) == (test, None)
             assert compare.describe(difference).startswith(f"DIFFERS: {test}")

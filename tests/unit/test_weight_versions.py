@@ -161,7 +161,7 @@ def test_no_storage_is_attached_after_an_update(
 
 
 @pytest.mark.parametrize(
-    ("answer", "version", "said"),
+    ("answer", "version", "named"),
     [
         (Req(choices=[], metadata=None), "b", "b"),
         (Req(choices=[], metadata=None), "default", None),  # Nobody named the weights.
@@ -169,11 +169,9 @@ def test_no_storage_is_attached_after_an_update(
     ],
 )
 def test_an_answer_has_the_name_of_its_weights_at_the_top(
-    answer: Any, version: str, said: str | None
+    answer: Any, version: str, named: str | None
 ) -> None:
-    build: Any = http.weight_versions.add_to_response(
-        lambda serving, request, ret: answer
-    )
-    request_ = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
-    made = build(None, request_, [{"meta_info": {"weight_version": version}}])
-    assert getattr(made, "weight_version", None) == said
+    build: Any = http.weight_versions.add_to_response(lambda *args: answer)
+    asked = SimpleNamespace(return_token_ids=True, return_weight_versions=None)
+    made = build(None, asked, [{"meta_info": {"weight_version": version}}])
+    assert getattr(made, "weight_version", None) == named

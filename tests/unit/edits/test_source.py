@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from textwrap import indent
@@ -10,23 +11,19 @@ import pytest
 
 from agentcore_patches.edits import (
     AddField,
-    AddKeyword,
     AddMethod,
-    AddParameter,
-    Decorate,
     Import,
     Insert,
     InvalidEdit,
     Land,
-    RefuseField,
     apply_edits,
 )
+from agentcore_patches.edits.unneeded import unneeded
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import (
     FILE,
     assert_bytes,
     assert_refused,
-    examples,
     rewritten,
 )
 
@@ -34,58 +31,6 @@ FIELD = AddField(FILE, "Answer", "ids: Optional[List[int]] = None")
 BEFORE = Insert(FILE, "f", "log(data)", before="return data")
 METHOD = AddMethod(FILE, "Answer", "def method(self):\n    return self", note="itself")
 IMPORT = Import(FILE, "sglang.srt", "agentcore", note="calls")
-
-
-MANY = """
-    one file
-      import os
-    + from sglang.srt import agentcore
-    + from sglang.srt import absent
-
-      class Answer:
-          text: str
-    +     ids: Optional[List[int]] = None
-    +     n: int = 0
-
-    +     @agentcore.wrap
-    -     def f(self, data):
-    +     def f(self, data, trace=None):
-    +         log(data)
-              return data
-
-          def g(self):
-    -         return Answer()
-    +         return Answer(ids=self.ids)
-    +
-    +     # agentcore-patch: itself
-    +     def method(self):
-    +         return self
-    +
-    +     def last(self): ...
-
-      class Other: pass
-"""
-
-
-def test_one_file_takes_edits_of_many_definitions() -> None:
-    edits = [
-        RefuseField(FILE, "Answer", ("trace",)),
-        METHOD,
-        Insert(FILE, "Answer.f", "log(data)", before="return data"),
-        AddMethod(FILE, "Answer", "def last(self): ..."),
-        FIELD,
-        AddKeyword(FILE, "Answer.g", "Answer", "ids=self.ids"),
-        Import(FILE, "sglang.srt", "agentcore"),
-        AddField(FILE, "Answer", "n: int = 0"),
-        Import(FILE, "sglang.srt", "absent"),
-        AddParameter(FILE, "Answer.f", "trace=None"),
-        Decorate(FILE, "Answer.f", "agentcore.wrap"),
-    ]
-    [example] = examples({METHOD: MANY})
-    new, changed = apply_edits(example.before.encode(), edits)
-    assert new.decode() == example.after
-    assert changed == tuple(not isinstance(edit, RefuseField) for edit in edits)
-    assert apply_edits(new, edits) == (new, (False,) * len(edits))
 
 
 def test_a_member_is_searched_for_in_a_class_that_changes_too() -> None:
@@ -194,3 +139,20 @@ def test_a_module_lands_once_with_any_line_ends(text: str) -> None:
 
 def test_a_module_does_not_land_on_another_file() -> None:
     assert_refused(LAND, b"x = 1\n", "there is another file of that name")
+
+
+def test_statements_that_no_edit_needs_are_not_parsed() -> None:
+    source = (
+        "class C:\n"
+        "    x: int  # the first\n"
+        "    y: int\n"
+        "    def f(self, data):\n"
+        "        a = 1\n"
+        "        return data\n"
+        "    def g(self): ...\n"
+    )
+    [definition] = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    edit = Insert(FILE, "C.f", "log(data)", before="return data")
+    # New fields would come after the last one.
+    assert unneeded(definition, lines, "C", [edit]) == [(1, 2), (4, 5), (6, 7)]

@@ -181,6 +181,12 @@ EXAMPLES: Examples = {
                       1: x
                   },
               )
+        argument after the only one, which has a line of its own
+          def f(x):
+              return Answer(
+                  x,
+        +         ids=x.ids,
+              )
         argument after a generator that was the only one
           def f(x):
         -     return Answer(y for y in x)
