@@ -78,7 +78,11 @@ def _megabytes() -> int:
 
 @cache
 def ignored_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of volatile system text, one per line of the variable."""
+    """Return the patterns of volatile system text, one per line of the variable.
+
+    Raises:
+        ValueError: a line is no regular expression.
+    """
     patterns = []
     for line in os.environ.get(IGNORE, "").splitlines():
         text = line.strip()

@@ -37,7 +37,11 @@ _NOT_IN_STREAMS = ("return_prompt_token_ids", "return_meta_info")
 
 @cache
 def values() -> Mapping[str, bool]:
-    """Return the values of the fields that `AGENTCORE_DEFAULTS` names."""
+    """Return the values of the fields that `AGENTCORE_DEFAULTS` names.
+
+    Raises:
+        ValueError: it names no field of requests, or gives a value that is not boolean.
+    """
     parts = os.environ.get(VARIABLE, "").split(",")
     found: dict[str, bool] = {}
     for part in filter(None, map(str.strip, parts)):

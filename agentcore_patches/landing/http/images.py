@@ -141,6 +141,9 @@ def collapse_placeholders(
     """Return the prompt with one placeholder for each image, as the processor expects.
 
     The processor may change the other IDs: `restore_token_ids` puts them back.
+
+    Raises:
+        PromptError: the number of placeholders is not that of images, videos and audio.
     """
     parts = split_at_placeholders(token_ids, mm_tokens)
     runs = [ids for is_placeholder, ids in parts if is_placeholder]
@@ -242,6 +245,9 @@ def check_loaded(
     Args:
         output: result of loading, with the request's token IDs if it has any.
         loaded: pairs of modality and item.
+
+    Raises:
+        PromptError: there are fewer items than placeholders.
     """
     if output.token_ids is None:
         return
@@ -265,6 +271,9 @@ def restore_token_ids(
     Args:
         output: result of loading, with the request's token IDs if it has any.
         input_ids: the processor's token IDs, of shape (tokens,).
+
+    Raises:
+        PromptError: the placeholders are expanded already, to another length.
     """
     if output.token_ids is None:
         return input_ids
@@ -331,6 +340,9 @@ def check_prefilled(
 
     Args:
         input_ids: the IDs that the engine would prefill.
+
+    Raises:
+        PromptError: IDs other than placeholders were changed.
     """
     if obj.input_ids is None or obj.input_ids is input_ids:
         return

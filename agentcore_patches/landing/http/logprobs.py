@@ -332,7 +332,11 @@ class ChatLogprobs:
         self._is_as_from_models: bool | None = None
 
     def dump(self, meta_info: dict[str, Any]) -> str:
-        """Write the logprobs of one chunk as JSON."""
+        """Write the logprobs of one chunk, the lists of its own tokens, as JSON.
+
+        Raises:
+            AttributeError, LookupError, TypeError, ValueError: the models reject them.
+        """
         written = None
         if self._is_as_from_models is not False:
             try:

@@ -41,7 +41,11 @@ class MessageTrace(traces.EventTrace):
     """
 
     def stamp(self, text: str) -> str:
-        """Write pending fields on an event; `message_start` gets the prompt's IDs."""
+        """Write pending fields on an event; `message_start` gets the prompt's IDs.
+
+        Raises:
+            ValueError: the engine returned fewer logprobs than tokens.
+        """
         if self.finish_reason.get("status_code") or '"type":"error"' in text:
             # Chat reports this output as an error: its tokens are no answer.
             self.failed = True

@@ -56,7 +56,8 @@ def find_token_error(
 ) -> tuple[str, str] | None:
     """Return the kind of error in one prompt and a message, None if it is valid.
 
-    The kind is a reason of the metric of refused prompts.
+    The kind is a reason of the metric of refused prompts. Placeholders of images, videos
+    or audio that come with the prompt may lie beyond the vocabulary.
     """
     if len(token_ids) == 0:
         return "empty", f"{name} cannot be empty."
@@ -293,6 +294,9 @@ def record(
     Args:
         obj: the tokenized request. In a batch of 0.5.10, the state may get another
             object for the same request later.
+
+    Raises:
+        ValueError: the prompt is empty, which would crash the engine.
     """
     if input_ids is None:
         return

@@ -58,6 +58,9 @@ def reserve(manager: TokenizerManager, obj: EngineRequest) -> None:
 
     SGLang 0.5.9 registers an ID only after tokenizing and sending the request. Every
     release drops the ID of a request with `n` > 1 before its samples are generated.
+
+    Raises:
+        ValueError: another request has one of the IDs, or an ID is not a string.
     """
     if obj.rid == "":
         obj.regenerate_rid()

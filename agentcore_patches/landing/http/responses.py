@@ -114,7 +114,11 @@ class ResponseTrace(traces.EventTrace):
     """Pending token IDs and logprobs of a response."""
 
     def stamp(self, text: str) -> str:
-        """Write pending IDs and logprobs on an event, and all of them on the last one."""
+        """Write pending IDs and logprobs on an event, all of them on the last one.
+
+        Raises:
+            ValueError: the engine returned fewer logprobs than tokens.
+        """
         # Quotes inside JSON strings are escaped, so this matches only a key.
         if not self.is_pending() and '"response":{' not in text:
             return text

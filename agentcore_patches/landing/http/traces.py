@@ -274,7 +274,7 @@ class Trace:
         )
 
     def end(self) -> None:
-        """Check at the end of the stream that no token IDs are pending."""
+        """Raise ValueError if token IDs are pending at the end of the stream."""
         waiting = [
             choice.index
             for choice in self.choices.values()
@@ -288,7 +288,10 @@ class Trace:
 
 
 class EndTrace(Trace):
-    """Adds the end-of-choice fields to a stream that is otherwise left alone."""
+    """Adds the end-of-choice fields to a stream that is otherwise left alone.
+
+    Its stream may end anywhere: nothing calls `end`.
+    """
 
     def stamp(self, line: str) -> str:
         """Add the extra fields of each choice that finishes on this line."""
@@ -322,7 +325,11 @@ class EventTrace(Trace):
         return self.last is not None and self.last.n_sent != self.last.n_received
 
     def take(self) -> dict[str, Any]:
-        """Return the pending IDs and logprobs as fields of an event."""
+        """Return the pending IDs and logprobs as fields of an event.
+
+        Raises:
+            ValueError: the engine returned fewer logprobs than tokens.
+        """
         if self.last is None or not self.is_pending():
             return {}
         token_ids, lists = self.last.take()

@@ -63,7 +63,11 @@ weights = _Weights()
 
 
 def register(scheduler: Scheduler, server_args: ServerArgs) -> None:
-    """Register the scheduler of this process and its first weights."""
+    """Register the scheduler of this process and its first weights.
+
+    Raises:
+        RuntimeError: another rank of this server does not run the same patches.
+    """
     weights.scheduler = scheduler
     weights.version = server_args.weight_version
     weights.checkpoint = server_args.model_path

@@ -27,6 +27,7 @@ def add_to_column(
 
     Args:
         column: the values sent under one key, one item for each request so far.
+        values: the request's, of which those from `start` to before `end` are sent.
         n_before: number of requests in the batch before this one. Requests that the
             column lacks do not have the key, and get None.
     """
