@@ -56,8 +56,8 @@ def find_token_error(
 ) -> tuple[str, str] | None:
     """Return the kind of error in one prompt and a message, None if it is valid.
 
-    The kind is a reason of the metric of refused prompts. Placeholders of images, videos
-    or audio that come with the prompt may lie beyond the vocabulary.
+    The kind is a reason of the metric of refused prompts. Placeholders of images,
+    videos or audio that come with the prompt may lie beyond the vocabulary.
     """
     if len(token_ids) == 0:
         return "empty", f"{name} cannot be empty."
