@@ -126,7 +126,11 @@ class ResponseTrace(traces.EventTrace):
         if event is None:
             return text
         data, response = event.data, event.data.get("response")
-        data.update(self.take())
+        if self.finish_reason.get("status_code"):
+            # SGLang reports this output as an error: its tokens are no answer.
+            self.failed = True
+        else:
+            data.update(self.take())
         if isinstance(response, dict):
             if data.get("type") == _FIRST:
                 response.update(self._prompt())
