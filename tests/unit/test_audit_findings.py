@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentcore_verify.audit.auditor import Auditor
 from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
-from agentcore_verify.audit.results import Audit, Row, State
+from agentcore_verify.audit.results import Audit, Finding, State
 from agentcore_verify.audit.tokens import Tokens
 from tests.helpers import built_records
 from tests.helpers.built_records import (
@@ -52,7 +52,7 @@ def audited(
     return auditor.result(max_drift=max_drift)
 
 
-def found(audit: Audit) -> dict[str, Row]:
+def found(audit: Audit) -> dict[str, Finding]:
     return {row.name: row for row in audit.findings if row.state is State.FOUND}
 
 

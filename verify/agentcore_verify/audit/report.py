@@ -12,7 +12,7 @@ from rich.text import Text
 from agentcore_patches.shell.json_output import as_json
 
 from ..report import SVG_WIDTH, drawn, picture, separated, wrapped
-from .results import Audit, Row, State
+from .results import Audit, Finding, State
 
 TITLE = "agentcore-patch audit"
 
@@ -86,7 +86,7 @@ def _table(audit: Audit) -> Table:
     return table
 
 
-def _percent(row: Row) -> str:
+def _percent(row: Finding) -> str:
     return "0 %" if row.share == 0 else f"{100 * row.share:.3g} %"
 
 
@@ -103,7 +103,7 @@ def _details(audit: Audit, width: int, *, verbose: bool) -> Iterator[RenderableT
             yield Group(*parts)
 
 
-def _seen(row: Row) -> Iterator[str]:
+def _seen(row: Finding) -> Iterator[str]:
     if row.tokens is not None:
         yield f"{row.tokens:,} of {row.of_tokens:,} tokens differ."
     if row.causes:
