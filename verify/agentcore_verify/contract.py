@@ -145,18 +145,9 @@ class Ledger:
         return tuple(self._result(rule) for rule in RULES if rule.level in levels)
 
     def _result(self, rule: Rule) -> RuleResult:
-        end = self._verdict(rule)
-        ended = end if isinstance(end, NotPassed) else None
-        return RuleResult(
-            name=f"{rule.number} {rule.level}",
-            outcome=ended.outcome if ended else Outcome.PASSED,
-            message=str(end) or rule.text,
-            advice=ended.advice if ended else "",
-            difference=ended.difference if ended else None,
-            number=rule.number,
-            level=rule.level,
-            rule=rule.text,
-        )
+        more = {"number": rule.number, "level": rule.level, "rule": rule.text}
+        end = self._verdict(rule) or rule.text
+        return RuleResult.of(f"{rule.number} {rule.level}", end, **more)
 
     def _verdict(self, rule: Rule) -> NotPassed | str:
         """Return the first failure, else the first of what weighs most."""

@@ -25,17 +25,9 @@ SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 
 @dataclass(frozen=True)
 class Launching:
-    """Options for launching a user's SGLang.
+    """Options for launching a user's SGLang, as the commands explain them.
 
-    Attributes:
-        model: path or name, or `scripted`.
-        python: interpreter to launch SGLang in; None: the one that runs this.
-        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
-        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
-        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model,
-            empty: none.
-        server_args: for `sglang.launch_server`; they override the default ones.
-        startup_timeout: seconds until the server must generate.
+    A parser that is None is detected from the model; an empty one is none.
     """
 
     model: str | None = None

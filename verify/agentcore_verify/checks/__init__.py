@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
@@ -91,13 +91,8 @@ class Check:
             what = f"{type(error).__name__}: {error}"
             ended = Failed(f"An answer does not have the expected form ({what}).")
         subject.ledger.end(ended, message)
-        ended = subject.ledger.first or ended
-        result = Result(self.name, Outcome.PASSED, message)
-        if ended:
-            result = Result(
-                self.name, ended.outcome, str(ended), ended.advice, ended.difference
-            )
-        return replace(result, seconds=time.monotonic() - began)
+        end = subject.ledger.first or ended or message
+        return Result.of(self.name, end, seconds=time.monotonic() - began)
 
 
 @cache
