@@ -25,15 +25,9 @@ from .results import (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule; it holds only if each of its `parts` was seen or cannot be requested.
-
-    `parts` are names of checks, each about another part of the rule.
-    """
-
     number: int
     level: str
     text: str
-    parts: tuple[str, ...] = ()
 
 
 _TEXTS = """
@@ -62,10 +56,10 @@ _TEXTS = """
 """
 
 PARTS = {8: ("tools", "reasoning")}
-"""The checks that are each about another part of a rule; others judge all of theirs."""
+"""Rules that hold only if each of these checks saw its part, or cannot ask for it."""
 
 RULES = tuple(
-    Rule(int(number), level, " ".join(text.split()), PARTS.get(int(number), ()))
+    Rule(int(number), level, " ".join(text.split()))
     for number, level, text in re.findall(r"(?m)^(\d+) (\S+): (.*(?:\n .*)*)", _TEXTS)
 )
 
@@ -154,8 +148,8 @@ class Ledger:
         found = [(check, end) for check, n, end in self._evidence if n == rule.number]
         for kind in (Failed, Inconclusive, str, NotPassed):
             ends = [(check, end) for check, end in found if isinstance(end, kind)]
-            if ends and kind is str and rule.parts:
-                return _joined(rule.parts, found)
+            if ends and kind is str and rule.number in PARTS:
+                return _joined(PARTS[rule.number], found)
             if ends:
                 return ends[0][1]
         return NotExercised("No check of this run is about it.")

@@ -74,36 +74,32 @@ def assert_first(
 def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
     with subject.rule(4):
-        _assert_same(subject, one, other)
-
-
-def _assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
-    prompts = [reply.answer.prompt_token_ids or () for reply in (one, other)]
-    subject.assert_ids(
-        f"{other.where}: prompt_token_ids differ from those of {one.where}.",
-        *(one.where, prompts[0], other.where, prompts[1]),
-        known=one,
-    )
-    choices = [completion.index for completion in one.completions]
-    others = [completion.index for completion in other.completions]
-    if choices != others:
-        raise Failed(
-            f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
-        )
-    for a, b in zip(one.completions, other.completions, strict=True):
-        left, right = one.ids(a.index), other.ids(b.index)
+        prompts = [reply.answer.prompt_token_ids or () for reply in (one, other)]
         subject.assert_ids(
-            f"{other.where}: token_ids of choice {b.index} differ from those of "
-            f"{one.where} from position {first_difference(left, right)} on.",
-            *(one.where, left, other.where, right),
+            f"{other.where}: prompt_token_ids differ from those of {one.where}.",
+            *(one.where, prompts[0], other.where, prompts[1]),
             known=one,
         )
-        if finish(a) != finish(b):
-            subject.assert_still(one)
+        choices = [completion.index for completion in one.completions]
+        others = [completion.index for completion in other.completions]
+        if choices != others:
             raise Failed(
-                f"{other.where}: finish_reason of choice {b.index} is "
-                f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
+                f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
             )
+        for a, b in zip(one.completions, other.completions, strict=True):
+            left, right = one.ids(a.index), other.ids(b.index)
+            subject.assert_ids(
+                f"{other.where}: token_ids of choice {b.index} differ from those of "
+                f"{one.where} from position {first_difference(left, right)} on.",
+                *(one.where, left, other.where, right),
+                known=one,
+            )
+            if finish(a) != finish(b):
+                subject.assert_still(one)
+                raise Failed(
+                    f"{other.where}: finish_reason of choice {b.index} is "
+                    f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
+                )
 
 
 def both_modes(
