@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from sys import executable
@@ -38,6 +40,20 @@ class Launching:
     reasoning_parser: str | None = None
     server_args: tuple[str, ...] = ()
     startup_timeout: float = 600.0
+
+
+@contextmanager
+def temporary_log(command: str, kept_after: type[BaseException]) -> Iterator[Path]:
+    """Yield a file for a server's output; an error removes it, unless it is this one."""
+    handle, name = tempfile.mkstemp(prefix=f"agentcore-{command}-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
+    try:
+        yield log
+    except BaseException as error:
+        if not (isinstance(error, kept_after) and log.stat().st_size):
+            log.unlink(missing_ok=True)
+        raise
 
 
 def server_options(

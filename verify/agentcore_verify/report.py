@@ -112,21 +112,17 @@ def stream_console(stream: TextIO, color: Color) -> Console:
     )
 
 
-def print_drawn(
-    render: Callable[[int, bool], str], color: Color, log_width: int
-) -> None:
+def print_drawn(render: Callable[..., str], color: Color, log_width: int) -> None:
     """Print a report on stdout, as wide and as colourful as stdout is.
 
-    Args:
-        render: makes the text from a width and a flag for colours.
-        log_width: columns if stdout is not a terminal.
+    `log_width` is for a stdout that is not a terminal.
     """
     console = stream_console(sys.stdout, color)
     colour = color == "always" or (
         console.color_system is not None and not console.no_color
     )
     width = console.width if console.is_terminal else log_width
-    print_text(render(width, colour), color="always" if colour else "never")
+    print_text(render(width, colour=colour), color="always" if colour else "never")
 
 
 def separated(parts: Iterable[RenderableType]) -> Group:

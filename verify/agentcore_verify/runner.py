@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,7 +23,7 @@ from . import checks, contract, router
 from .audit.tokens import Tokens
 from .decoding import by_tokenizer
 from .identity import find_profile, identify
-from .launching import Launching, server_options
+from .launching import Launching, server_options, temporary_log
 from .profiles import AGENTCORE, named
 from .progress import Progress
 from .results import Identity, Outcome, Report, Result, Skipped, Versions
@@ -258,7 +256,9 @@ class _Run:
         if all(without):
             self.record(results=tuple(result for result in without if result))
             return
-        with _log_file(options.log) as log:
+        # SGLang may hang: its log is kept after Ctrl-C.
+        given = nullcontext(options.log) if options.log else None
+        with given or temporary_log("verify", Interrupted) as log:
             try:
                 self._launch_and_check(install.package, log)
             except ServerError as error:
@@ -371,22 +371,6 @@ class _Run:
         }
         if status.state in notes:
             self._note(self._advice(notes[status.state]))
-
-
-@contextmanager
-def _log_file(requested: Path | None) -> Iterator[Path]:
-    """Yield the file for the output; keep a temporary one after Ctrl-C: SGLang may hang."""
-    if requested is not None:
-        yield requested
-        return
-    handle, path = tempfile.mkstemp(prefix="agentcore-verify-", suffix=".log")
-    os.close(handle)
-    try:
-        yield Path(path)
-    except BaseException as error:
-        if not (isinstance(error, Interrupted) and Path(path).stat().st_size):
-            Path(path).unlink(missing_ok=True)
-        raise
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:

@@ -149,13 +149,15 @@ class Subject:
         return frozenset(LOGPROBS.keys() - fields.keys())
 
     def _refuses(self, fields: Json) -> bool:
-        messages = [{"role": "user", "content": "Say hello."}]
-        body = {"model": self.model, "messages": messages, "max_tokens": 4, **fields}
         try:
-            client.chat(self.base_url, api_key=self.api_key, **body)
+            client.chat(self.base_url, api_key=self.api_key, **self._hello(**fields))
         except ClientError as error:
             return client.is_refusal(error)
         return False
+
+    def _hello(self, **fields: Any) -> Json:
+        messages = [{"role": "user", "content": "Say hello."}]
+        return {"model": self.model, "messages": messages, "max_tokens": 8, **fields}
 
     def require_logprobs(self, field: str = "logprobs") -> None:
         if field in self.refused:
@@ -218,12 +220,7 @@ class Subject:
 
         `may_refuse`: return None if such a request is refused.
         """
-        body = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": "Say hello."}],
-            "max_tokens": 8,
-            **profile.fields(stream=False),
-        }
+        body = self._hello(**profile.fields(stream=False))
         try:
             answer = self.post("/v1/chat/completions", body).json()
         except (ClientError, ValueError) as error:
@@ -415,9 +412,14 @@ class Subject:
             left, one, right, other, decode if self.can_decode else None
         )
 
+    def post_json(self, path: str, body: Json, where: str = "") -> Any:
+        """Return the JSON answer of an endpoint, not streamed; Failed if there is none."""
+        with self.asking(where or path):
+            url = f"{self.base_url}{path}"
+            return client.post_json(url, body, api_key=self.api_key)
+
     def generate(self, **body: Any) -> Any:
-        with self.asking("/generate"):
-            return client.generate(self.base_url, api_key=self.api_key, **body)
+        return self.post_json("/generate", body)
 
     def generate_stream(self, **body: Any) -> Iterator[Json]:
         with self.asking("streaming /generate"):
