@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -81,45 +81,40 @@ class Exchange:
         raise Failed(f"{self.where}: choice {choice} has no token_ids.")
 
 
+@dataclass(eq=False)
 class Subject:
     """A server that gets the script's questions, by the names of its lines.
 
     By default requests use greedy decoding and `separate_reasoning: false`. No answer,
     or one that breaks the protocol, raises Failed.
+
+    Attributes:
+        launched: True if this command launched it, with the mirroring sampler.
+        is_sglang: False for another engine, and for one that does not show what it is.
+        is_patched: True if the server is SGLang with these patches: stock has no IDs
+            unasked.
+        is_routed: True if a router hides endpoints that the server has.
+        noise: the largest logprob difference between two identical requests.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        model: str = "default",
-        api_key: str | None = None,
-        python: Path | None = None,
-        launched: bool = False,
-        profile: Profile = AGENTCORE,
-        expect_logprobs: str | None = None,
-        sends_bad_ids: bool = True,
-    ) -> None:
-        self.base_url = base_url
-        self.model = model
-        self.api_key = api_key
-        self.python = python
-        self.launched = launched
-        """True if this command launched it, with the mirroring sampler."""
-        self.profile = profile
-        self.expect_logprobs = expect_logprobs
-        self.sends_bad_ids = sends_bad_ids
-        self.ledger = Ledger()
-        self.is_sglang = True
-        """False for another engine, and for one that does not show what it is."""
-        self.is_patched = profile is AGENTCORE
-        """True if the server is SGLang with these patches: stock has no IDs unasked."""
-        self.needs_logprobs = True
-        self.is_routed = False
-        """True if a router hides endpoints that the server has."""
-        self.noise = 0.0
-        """The largest logprob difference between two identical requests."""
-        self._references: dict[str, Exchange] = {}
+    base_url: str
+    model: str = "default"
+    api_key: str | None = None
+    python: Path | None = None
+    launched: bool = False
+    profile: Profile = AGENTCORE
+    expect_logprobs: str | None = None
+    sends_bad_ids: bool = True
+    needs_logprobs: bool = True
+    is_sglang: bool = True
+    is_patched: bool = field(init=False)
+    is_routed: bool = False
+    noise: float = 0.0
+    ledger: Ledger = field(default_factory=Ledger)
+    _references: dict[str, Exchange] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_patched = self.profile is AGENTCORE
 
     @cached_property
     def info(self) -> Json:
