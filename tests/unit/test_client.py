@@ -92,15 +92,6 @@ class TestStream:
             Call("f", "[]", "b"),
         )
 
-    def test_knows_which_events_had_the_prompt_ids(self) -> None:
-        answer = read(
-            chunk({"content": "x"}),
-            chunk({"content": "y"}, prompt=[1]),
-            chunk({"content": "z"}, prompt=[2], finish_reason="stop"),
-        )
-        assert answer.prompt_positions == (1, 2)
-        assert answer.prompt_token_ids == (1,)
-
     def test_without_a_finish_reason_is_broken(self) -> None:
         with pytest.raises(client.BrokenAnswer, match="choice 1"):
             read(
@@ -111,12 +102,6 @@ class TestStream:
     def test_an_error_that_is_null_is_none(self) -> None:
         answer = read({**chunk({"content": "a"}, finish_reason="stop"), "error": None})
         assert answer.errors == () and answer.completions[0].content == "a"
-
-    def test_keeps_error_events(self) -> None:
-        error = {"error": {"message": "Too long.", "code": 400}}
-        answer = read(chunk({"content": "a"}), error)
-        assert answer.errors == (error,)
-        assert answer.completions[0].finish_reason is None
 
     @pytest.mark.parametrize(
         "event",
@@ -185,16 +170,6 @@ class TestOverHttp:
         for request, key, streams in ((first, None, False), (second, "Bearer k", True)):
             assert request.headers.get("Authorization") == key
             assert request.get_json(force=True)["stream"] is streams
-
-    def test_generates_in_both_modes(
-        self, base_url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # It is ignored.
-        answers(b'[{"text": "a"}, {"text": "b"}]')
-        assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
-        answers(b"\n".join(sse({"text": "a"}, {"text": "ab"})))
-        events = list(client.generate_stream(base_url, text="a"))
-        assert events == [{"text": "a"}, {"text": "ab"}]
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_an_http_error_has_status_and_body(
