@@ -202,7 +202,11 @@ def test_two_calls_of_one_index_in_a_trace_are_two(response: Json | None) -> Non
         {"index": 0, "id": id_, "function": {"name": "f", "arguments": "{}"}}
         for id_ in "ab"
     ]
-    record = {"trace_id": "t", "completion_token_ids": [], "raw_response": response}
+    record: Json = {
+        "trace_id": "t",
+        "completion_token_ids": [],
+        "raw_response": response,
+    }
     [turn] = turns_of({**record, "response_message": {"tool_calls": calls}})
     [answer] = turn.answers
     assert answer.calls == (Call("f", "{}"), Call("f", "{}"))

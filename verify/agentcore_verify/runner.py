@@ -254,7 +254,8 @@ class _Run:
             checks.get(name).without_extra(status.patches) for name in options.checks
         ]
         if all(without):
-            self.record(results=tuple(result for result in without if result))
+            ends = zip(options.checks, without, strict=True)
+            self.record(results=tuple(Result.of(name, end or "") for name, end in ends))
             return
         # SGLang may hang: its log is kept after Ctrl-C.
         given = nullcontext(options.log) if options.log else None
@@ -337,9 +338,8 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            result = check.without_extra(self.draft.patches) or check.run(
-                subject, skipped.get(name)
-            )
+            without = check.without_extra(self.draft.patches)
+            result = check.run(subject, without or skipped.get(name))
             self.record(results=(*self.draft.results, result))
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:

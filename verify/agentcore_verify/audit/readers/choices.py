@@ -70,10 +70,9 @@ def _answer(
     logprobs = _joined(found for found, _ in read)
     named_or_pieces = [token for _, tokens in read for token in tokens]
     meta = _last(part.obj("meta_info") for part in parts) or Record({})
-    if meta.get("output_token_logprobs"):
-        by_engine = _engine_logprobs(meta)
-        logprobs = [row[0] for row in by_engine] if logprobs is None else logprobs
-        ids = [row[1] for row in by_engine] if ids is None else ids
+    by_engine = _engine_rows(meta)
+    logprobs = by_engine.numbers("logprobs") if logprobs is None else logprobs
+    ids = by_engine.ids("ids") if ids is None else ids
     if logprobs is not None:
         logprobs, named_or_pieces = logprobs[n_echoed:], named_or_pieces[n_echoed:]
     flat = _joined(part.numbers("token_logprobs") for part in parts)
@@ -148,20 +147,18 @@ def _token(entry: Record) -> int | str:
     return found if isinstance(found, int) else str(found)
 
 
-def _engine_logprobs(meta: Record) -> list[tuple[float | None, int]]:
+def _engine_rows(meta: Record) -> Record:
+    """Return the logprobs and the IDs in SGLang's own rows."""
     name = "output_token_logprobs"
-    rows = meta.get(name)
-    if not isinstance(rows, list):
-        raise BadRecord(f"has a `meta_info.{name}` that is not a list")
-    found = []
-    for row in rows:
-        if not isinstance(row, list) or len(row) < 2:
-            raise BadRecord(
-                f"has a `meta_info.{name}` whose rows are not [logprob, ID, text]"
-            )
-        [token] = Record({name: [row[1]]}, "meta_info").ids(name) or [0]
-        found.append((Record({name: row[0]}, "meta_info").number(name), token))
-    return found
+    rows = meta.get(name) or []
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and len(row) > 1 for row in rows
+    ):
+        raise BadRecord(f"has a `{name}` that is no list of [logprob, ID, text]")
+    if not rows:
+        return Record({})
+    columns = {"logprobs": [row[0] for row in rows], "ids": [row[1] for row in rows]}
+    return Record(columns, f"{meta.name}.{name}[]")
 
 
 def spans(holder: Record) -> tuple[Span, ...]:
