@@ -41,6 +41,11 @@ from typing import Any
 MIRROR_KEY = "mirrored_token_ids"
 """Key of `customized_info`, and so of `meta_info`, with the copied token IDs."""
 
+FORK = "AGENTCORE_FORK"
+MIRROR = "AGENTCORE_MIRROR_SAMPLER"
+SCRATCH = "AGENTCORE_SCRATCH"
+"""The environment variables that the text above explains."""
+
 WORKER_PING_TIMEOUT = 120.0
 """Seconds a tokenizer worker may take to answer, since importing SGLang is slow."""
 
@@ -72,7 +77,7 @@ def end_with_stdin() -> None:
             with contextlib.suppress(psutil.Error):
                 if "resource_tracker" not in " ".join(child.cmdline()):
                     child.kill()
-        if scratch := os.environ.get("AGENTCORE_SCRATCH"):
+        if scratch := os.environ.get(SCRATCH):
             shutil.rmtree(scratch, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -163,7 +168,7 @@ def pin_no_memory() -> None:
 def main(argv: list[str]) -> None:
     """Serve until standard input is closed."""
     end_with_stdin()
-    if os.environ.get("AGENTCORE_FORK"):
+    if os.environ.get(FORK):
         fork_processes()
         pin_no_memory()
     from sglang.launch_server import run_server
@@ -174,7 +179,7 @@ def main(argv: list[str]) -> None:
     if server_args.tokenizer_worker_num > 1:
         be_patient_with_workers()
     try:
-        if os.environ.get("AGENTCORE_MIRROR_SAMPLER"):
+        if os.environ.get(MIRROR):
             from sglang.srt.entrypoints.http_server import launch_server
 
             launch_server(
