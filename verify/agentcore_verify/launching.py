@@ -82,7 +82,11 @@ def server_options(
         model = str(ensure_scripted_model(python, notify=notify))
         detected = SCRIPTED_PARSERS
     else:
-        model = existing_model(model)
+        path = expand_user(model)
+        looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+        if looks_like_path and not path.exists():
+            raise UsageError(f"The model {path} does not exist.")
+        model = str(path) if path.exists() else model
         detected = parsers.detect(python, model, package)
     on_cpu = options.device == "cpu" or (
         options.device == "auto"
@@ -113,12 +117,3 @@ def server_options(
         pythonpath=(options.sglang_dir.resolve().parent,) if options.sglang_dir else (),
         startup_timeout=options.startup_timeout,
     )
-
-
-def existing_model(model: str) -> str:
-    """The model as it was given; UsageError if it is a path that does not exist."""
-    path = expand_user(model)
-    looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
-    if looks_like_path and not path.exists():
-        raise UsageError(f"The model {path} does not exist.")
-    return str(path) if path.exists() else model

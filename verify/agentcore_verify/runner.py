@@ -21,7 +21,6 @@ from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
 from . import checks, contract, router
 from .audit.tokens import Tokens
-from .decoding import by_tokenizer
 from .identity import find_profile, identify
 from .launching import Launching, server_options, temporary_log
 from .profiles import AGENTCORE, named
@@ -127,7 +126,7 @@ class _Run:
         _assert_serves(subject)
         subject.model = options.model or subject.served_model()
         if options.tokenizer:
-            subject.decoder = by_tokenizer(Tokens.load(options.tokenizer))
+            subject.decoder = Tokens.load(options.tokenizer).decode_all
         found = identify(subject)
         subject.is_sglang = found.engine == "SGLang"
         device = subject.info.get("device")

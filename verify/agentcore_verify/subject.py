@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import requests
 
@@ -19,7 +19,6 @@ from agentcore_patches.patches.releases import is_between
 from . import client, differences, profiles
 from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
 from .contract import Ledger
-from .decoding import Decoder, find_decoder
 from .profiles import AGENTCORE, Profile
 from .results import Difference, Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
@@ -45,6 +44,10 @@ INTERRUPTION_ATTEMPTS = 3
 
 VARIES = "The engine is not deterministic, so answers cannot be compared."
 NOT_DETERMINISTIC = f"{VARIES} Launch it with `-- --enable-deterministic-inference`."
+
+
+Decoder: TypeAlias = Callable[[Sequence[Sequence[int]], bool], list[str]]
+"""Decodes sequences of token IDs; the flag tells whether special tokens are kept."""
 
 
 @dataclass(frozen=True)
@@ -165,10 +168,35 @@ class Subject:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """Decodes token IDs; None if nothing here can."""
-        found = find_decoder(self.base_url, self.model, self.api_key)
-        if found is None and self.is_patched and not self.is_routed:
+        """Decodes token IDs in the form that /detokenize takes; None if nothing here can."""
+        for decoder in (self._decode_by_sglang, self._decode_by_vllm):
+            try:
+                decoder([[5]], True)
+            except (ClientError, ValueError):
+                continue
+            return decoder
+        if self.is_patched and not self.is_routed:
             raise Failed("/detokenize does not decode token IDs.")
+        return None
+
+    def _decode_by_sglang(
+        self, sequences: Sequence[Sequence[int]], special: bool
+    ) -> list[str]:
+        tokens = [list(ids) for ids in sequences]
+        return list(self._detokenize("text", tokens, skip_special_tokens=not special))
+
+    def _decode_by_vllm(
+        self, sequences: Sequence[Sequence[int]], special: bool
+    ) -> list[str]:
+        # It keeps special tokens.
+        return [str(self._detokenize("prompt", list(ids))) for ids in sequences]
+
+    def _detokenize(self, key: str, tokens: list[Any], **more: Any) -> Any:
+        body = {"model": self.model, "tokens": tokens, **more}
+        with self.post("/detokenize", body) as response:
+            found = profiles.at(response.json(), key)
+        if found is None:
+            raise client.BrokenAnswer(f"/detokenize: the answer has no {key}.")
         return found
 
     @cached_property
