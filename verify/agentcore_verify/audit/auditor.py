@@ -71,7 +71,7 @@ class Auditor:
                 for name, seen, cause in self._look_at_text(turn, answer, self._tokens):
                     note(name, seen, cause, choice)
         if found := self._prefixes.add(turn, source):
-            note("prefix-broken", found.seen, found.why)
+            note("prefix-broken", *found)
 
     def _look_at_text(
         self, turn: Turn, answer: Answer, tokens: Tokens

@@ -41,14 +41,6 @@ class _Kept:
         return len(self.ids) * _ID_BYTES + _TURN_BYTES
 
 
-@dataclass(frozen=True)
-class Break:
-    """The place where a prompt leaves the tokens of the previous turn."""
-
-    why: str
-    seen: str
-
-
 class Prefixes:
     """The turns of the last sessions, and the counts of their comparisons."""
 
@@ -60,8 +52,8 @@ class Prefixes:
         self.unmatched = 0
         """Number of turns whose previous turn is not kept or was not recorded."""
 
-    def add(self, turn: Turn, source: str) -> Break | None:
-        """Compare a turn with the previous one in its source, and keep it."""
+    def add(self, turn: Turn, source: str) -> tuple[str, str] | None:
+        """Keep a turn; return where and why it leaves the previous one of its source."""
         if not turn.prompt:
             return None
         prompt = array("i", turn.prompt)
@@ -144,14 +136,14 @@ class Prefixes:
         ends = (ids[-1], start[-1])
         return self._tokens is None or all(map(self._tokens.is_special, ends))
 
-    def _break(self, turn: Turn, prompt: array[int], before: _Kept) -> Break:
+    def _break(self, turn: Turn, prompt: array[int], before: _Kept) -> tuple[str, str]:
         expected, tokens = before.ids, self._tokens
         at = _shared(prompt, expected)
         why = self._why(turn, prompt, before, at)
         place = f"differs after {at} of {len(expected)} tokens:"
         if tokens is None:
             sides = (ids[at : at + 4].tolist() for ids in (expected, prompt))
-            return Break(why, "{} {}, the prompt has {}".format(place, *sides))
+            return "{} {}, the prompt has {}".format(place, *sides), why
         lead, here, there = (
             tokens.decode(ids)
             for ids in (
@@ -160,8 +152,7 @@ class Prefixes:
                 prompt[at : at + _AROUND],
             )
         )
-        seen = f"{place} after {lead!r} come {here!r}, the prompt has {there!r}"
-        return Break(why, seen)
+        return f"{place} after {lead!r} come {here!r}, the prompt has {there!r}", why
 
     def _why(self, turn: Turn, prompt: array[int], before: _Kept, at: int) -> str:
         now, then, tokens = turn.history, before.history, self._tokens
