@@ -14,7 +14,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.shell.terminal import Color, in_lines, print_text
+from agentcore_patches.shell.terminal import (
+    Color,
+    has_colours,
+    in_lines,
+    print_text,
+    terminal_width,
+)
 
 from .results import VERDICTS, Difference, LevelResult, Outcome, Report, Result
 
@@ -117,12 +123,9 @@ def print_drawn(render: Callable[..., str], color: Color, log_width: int) -> Non
 
     `log_width` is for a stdout that is not a terminal.
     """
-    console = stream_console(sys.stdout, color)
-    colour = color == "always" or (
-        console.color_system is not None and not console.no_color
-    )
-    width = console.width if console.is_terminal else log_width
-    print_text(render(width, colour=colour), color="always" if colour else "never")
+    width = terminal_width(sys.stdout) or log_width
+    colour = has_colours(sys.stdout, color)
+    print_text(render(width, colour=colour), color=color)
 
 
 def separated(parts: Iterable[RenderableType]) -> Group:
