@@ -76,17 +76,15 @@ class Ledger:
         """The number of what was noted before the check that runs now."""
         self._check = ""
         self._rules: tuple[int, ...] = ()
-        """The name and the rules of the check that runs now."""
+        """The check that runs now, and its rules; without one, failures are raised."""
         self._main = 0
         """The rule that it is about now; 0 if it is about none."""
         self.first: Failed | None = None
         """The first failure in the check that runs now."""
-        self._runs = False
-        """True while a check runs, which notes failures; else they are raised."""
 
-    def begin(self, rules: tuple[int, ...], check: str = "") -> None:
+    def begin(self, rules: tuple[int, ...], check: str) -> None:
         """Begin a check; its own failures are those of its first rule."""
-        self._check, self._rules, self.first, self._runs = check, rules, None, True
+        self._check, self._rules, self.first = check, rules, None
         self._main = rules[0] if rules else 0
         self._began = len(self._evidence)
 
@@ -96,12 +94,12 @@ class Ledger:
         self._main = number
 
     def end(self, ended: NotPassed | None, seen: str = "") -> None:
-        self._runs = False
         if ended is None:
             self._hold(seen)
         for number in (self._main,) if isinstance(ended, Failed) else self._rules:
             if ended:
                 self._note(number, ended)
+        self._check = ""
 
     def _hold(self, seen: str) -> None:
         """Note that the main rule holds, unless a part of this check was not judged."""
@@ -121,7 +119,7 @@ class Ledger:
         except (NotExercised, Skipped) as ended:
             self._note(number, ended)
         except Failed as ended:
-            if not self._runs:
+            if not self._check:
                 raise
             failed = (end for _, n, end in self._evidence if n == number)
             if len(self._rules) == 1 and not any(isinstance(e, Failed) for e in failed):
