@@ -443,11 +443,6 @@ def with_prompt(turns: Turns, old: str, new: str) -> Turns:
     return turns
 
 
-def call_reformatted() -> Turns:
-    turns = conversation(2, call=True)
-    return with_prompt(turns, '"Paris", "days": 3', '"Paris","days":3')
-
-
 def system_changed() -> Turns:
     turns = with_prompt(conversation(2), "Be kind.", "Be brief.")
     system = {"role": "system", "content": "Be brief."}
@@ -468,14 +463,6 @@ def separator() -> Turns:
     return turns
 
 
-def tokenized_again() -> Turns:
-    return with_prompt(drifting(" weather"), "weather", "weather")
-
-
-def history_changed() -> Turns:
-    return with_prompt(conversation(2), "weather is fine", "sea was rough")
-
-
 def history_cut() -> Turns:
     turns = conversation(2)
     turns[1].prompt = (turns[0].prompt or []) + (turns[0].ids or [])[:3]
@@ -484,12 +471,18 @@ def history_cut() -> Turns:
 
 BREAKS = {
     "thinking dropped": thinking_dropped,
-    "tool call reformatted": call_reformatted,
+    "tool call reformatted": lambda: with_prompt(
+        conversation(2, call=True), '"Paris", "days": 3', '"Paris","days":3'
+    ),
     "system prompt changed": system_changed,
     "tools changed": tools_changed,
     "separator": separator,
-    "text tokenized again": tokenized_again,
-    "history changed": history_changed,
+    "text tokenized again": lambda: with_prompt(
+        drifting(" weather"), "weather", "weather"
+    ),
+    "history changed": lambda: with_prompt(
+        conversation(2), "weather is fine", "sea was rough"
+    ),
     "history cut": history_cut,
 }
 
