@@ -17,6 +17,7 @@ from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
 
 QUESTION = "emoji"
+COMPLETIONS = "/v1/completions"
 RESPONSES = "/v1/responses"
 BY_ID = "return_tokens_as_token_ids"
 FLAT = "return_token_logprobs"
@@ -27,7 +28,7 @@ def check(subject: Subject) -> str:
     messages = line(QUESTION).messages
     prompt = list(chat.prompt_ids)
     bodies: dict[str, Json] = {
-        "/v1/completions": {"prompt": prompt, "max_tokens": MAX_TOKENS, "logprobs": 1}
+        COMPLETIONS: {"prompt": prompt, "max_tokens": MAX_TOKENS, "logprobs": 1}
     }
     if subject.has_messages():
         bodies["/v1/messages"] = {"messages": messages, "max_tokens": MAX_TOKENS}
@@ -45,6 +46,8 @@ def check(subject: Subject) -> str:
         if path == RESPONSES:
             by_mode["the last event"] = [by_mode["streaming"][-1]["response"]]
         for mode, answers in by_mode.items():
+            if path == COMPLETIONS:
+                answers = [choice for answer in answers for choice in answer["choices"]]
             _assert_trace(subject, f"{path}, {mode}", chat, answers)
     for stream in (False, True):
         _check_names(subject, chat, stream)
@@ -55,17 +58,16 @@ def _assert_trace(
     subject: Subject, where: str, chat: Exchange, answers: list[Json]
 ) -> None:
     """Failed unless the trace is the chat's, with a logprob for each token ID."""
-    traced = [part for answer in answers for part in answer.get("choices", [answer])]
-    for part in traced:
+    for part in answers:
         logprobs = (part.get("logprobs") or {}).get("tokens")
         logprobs = part.get("token_logprobs", logprobs)
         assert_aligned(where, part.get("token_ids"), logprobs)
-    prompts = [part.get("message") or part.get("response") or part for part in traced]
+    prompts = [one.get("message") or one.get("response") or one for one in answers]
     if where.startswith(RESPONSES):
         prompts = prompts[:1]  # Each event with a response repeats them.
     for name, expected, parts in (
         ("prompt_token_ids", chat.prompt_ids, prompts),
-        ("token_ids", chat.ids(), traced),
+        ("token_ids", chat.ids(), answers),
     ):
         got = [value for part in parts for value in part.get(name) or ()]
         message = f"{where}: {name} differ from those of the chat endpoint."
