@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agentcore_verify.audit.auditor import Auditor
 from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
-from agentcore_verify.audit.results import Audit, Row, State
+from agentcore_verify.audit.results import Audit, Finding, State
 from agentcore_verify.audit.tokens import Tokens
 from tests.helpers import built_records
 from tests.helpers.built_records import (
@@ -52,7 +52,7 @@ def audited(
     return auditor.result(max_drift=max_drift)
 
 
-def found(audit: Audit) -> dict[str, Row]:
+def found(audit: Audit) -> dict[str, Finding]:
     return {row.name: row for row in audit.findings if row.state is State.FOUND}
 
 
@@ -108,18 +108,6 @@ def test_a_clean_recording_has_no_findings(
     assert audit.turns == audit.answers == n_turns
     assert audit.tokens == sum(turn.tokens for turn in turns)
     assert (audit.compared, audit.unmatched) == (n_turns - 1, 0)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_kept_recording_has_no_findings(tokens: Tokens, shape: str) -> None:
-    lines = kept(shape)
-
-    assert found(audited(lines, tokens)) == {}
-    for line in lines:
-        line.pop("session", None)
-        line |= {"session_id": ""} if "session_id" in line else {}
-    audit = audited(lines, tokens)
-    assert found(audit) == {} and audit.unmatched == 0
 
 
 def test_interleaved_conversations_are_kept_apart(tokens: Tokens) -> None:
@@ -357,37 +345,44 @@ def test_drift_is_found_with_its_cause(
     assert row.first and "tokenized again" in row.first.seen
 
 
-def test_a_special_token_that_the_text_leaves_out_is_drift(tokens: Tokens) -> None:
+@pytest.mark.parametrize(
+    ("ids", "text", "finish", "cause"),
+    [
+        (
+            [*encode("Hello"), *encode(START), *encode(" you")],
+            "Hello you",
+            "stop",
+            "special tokens",
+        ),
+        (encode("It is 🕐")[:-1], "It is ", "length", "emoji"),
+        (
+            [*encode("Hello there\n\n"), *encode(END)],
+            "Hello there",
+            "stop",
+            "whitespace",
+        ),
+    ],
+)
+def test_a_text_that_leaves_tokens_out_is_drift(
+    tokens: Tokens, ids: list[int], text: str, finish: str, cause: str
+) -> None:
     [turn] = conversation(1)
-    turn.says(
-        [*encode("Hello"), *encode(START), *encode(" world"), *encode(END)],
-        "Hello world",
-    )
+    turn.says(ids, text)
+    turn.finish = finish
 
-    row = found(audited(records([turn]), tokens))["drift"]
-
-    assert row.causes == {"special tokens": 1}
+    assert found(audited(records([turn]), tokens))["drift"].causes == {cause: 1}
 
 
-def test_an_emoji_that_was_cut_is_drift(tokens: Tokens) -> None:
+def test_an_emoji_that_was_cut_is_drift_of_the_texts_of_logprobs(
+    tokens: Tokens,
+) -> None:
     [turn] = conversation(1)
-    turn.says(encode("It is 🕐")[:-1], "It is ")
-    turn.finish = "length"
-
-    assert found(audited(records([turn]), tokens))["drift"].causes == {"emoji": 1}
-
     turn.says(encode("It is 🕐")[:-1], "It is \ufffd")
-    [by_logprobs] = records([turn])
-    del by_logprobs["response"]["choices"][0]["token_ids"]
-    assert found(audited([by_logprobs], tokens))["drift"].causes == {"emoji": 1}
+    turn.finish = "length"
+    [line] = records([turn])
+    del line["response"]["choices"][0]["token_ids"]
 
-
-def test_a_trimmed_text_is_drift(tokens: Tokens) -> None:
-    [turn] = conversation(1)
-    turn.says([*encode("Hello there\n\n"), *encode(END)], "Hello there")
-
-    row = found(audited(records([turn]), tokens))["drift"]
-    assert row.causes == {"whitespace": 1}
+    assert found(audited([line], tokens))["drift"].causes == {"emoji": 1}
 
 
 def test_a_trimmed_stop_string_is_not_a_finding(tokens: Tokens) -> None:
@@ -448,11 +443,6 @@ def with_prompt(turns: Turns, old: str, new: str) -> Turns:
     return turns
 
 
-def call_reformatted() -> Turns:
-    turns = conversation(2, call=True)
-    return with_prompt(turns, '"Paris", "days": 3', '"Paris","days":3')
-
-
 def system_changed() -> Turns:
     turns = with_prompt(conversation(2), "Be kind.", "Be brief.")
     system = {"role": "system", "content": "Be brief."}
@@ -473,14 +463,6 @@ def separator() -> Turns:
     return turns
 
 
-def tokenized_again() -> Turns:
-    return with_prompt(drifting(" weather"), "weather", "weather")
-
-
-def history_changed() -> Turns:
-    return with_prompt(conversation(2), "weather is fine", "sea was rough")
-
-
 def history_cut() -> Turns:
     turns = conversation(2)
     turns[1].prompt = (turns[0].prompt or []) + (turns[0].ids or [])[:3]
@@ -489,12 +471,18 @@ def history_cut() -> Turns:
 
 BREAKS = {
     "thinking dropped": thinking_dropped,
-    "tool call reformatted": call_reformatted,
+    "tool call reformatted": lambda: with_prompt(
+        conversation(2, call=True), '"Paris", "days": 3', '"Paris","days":3'
+    ),
     "system prompt changed": system_changed,
     "tools changed": tools_changed,
     "separator": separator,
-    "text tokenized again": tokenized_again,
-    "history changed": history_changed,
+    "text tokenized again": lambda: with_prompt(
+        drifting(" weather"), "weather", "weather"
+    ),
+    "history changed": lambda: with_prompt(
+        conversation(2), "weather is fine", "sea was rough"
+    ),
     "history cut": history_cut,
 }
 

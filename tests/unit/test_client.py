@@ -92,15 +92,6 @@ class TestStream:
             Call("f", "[]", "b"),
         )
 
-    def test_knows_which_events_had_the_prompt_ids(self) -> None:
-        answer = read(
-            chunk({"content": "x"}),
-            chunk({"content": "y"}, prompt=[1]),
-            chunk({"content": "z"}, prompt=[2], finish_reason="stop"),
-        )
-        assert answer.prompt_positions == (1, 2)
-        assert answer.prompt_token_ids == (1,)
-
     def test_without_a_finish_reason_is_broken(self) -> None:
         with pytest.raises(client.BrokenAnswer, match="choice 1"):
             read(
@@ -111,12 +102,6 @@ class TestStream:
     def test_an_error_that_is_null_is_none(self) -> None:
         answer = read({**chunk({"content": "a"}, finish_reason="stop"), "error": None})
         assert answer.errors == () and answer.completions[0].content == "a"
-
-    def test_keeps_error_events(self) -> None:
-        error = {"error": {"message": "Too long.", "code": 400}}
-        answer = read(chunk({"content": "a"}), error)
-        assert answer.errors == (error,)
-        assert answer.completions[0].finish_reason is None
 
     @pytest.mark.parametrize(
         "event",
@@ -135,15 +120,6 @@ class TestStream:
 
 
 class TestResponse:
-    def test_tool_calls_are_a_list_whatever_their_index(self) -> None:
-        calls = [
-            {"index": index, "id": "c", "function": {"name": name, "arguments": "{}"}}
-            for index, name in ((1, "f"), (None, "g"))
-        ]
-        choice = {"index": 0, "message": {"tool_calls": calls}}
-        (completion,) = client.read_response({"choices": [choice]}).completions
-        assert [call.name for call in completion.tool_calls] == ["f", "g"]
-
     def test_of_another_shape_is_broken(self) -> None:
         shapes: tuple[dict[str, Any], ...] = ({"choices": []}, {"error": "no"})
         for response in shapes:
@@ -185,25 +161,6 @@ class TestOverHttp:
         for request, key, streams in ((first, None, False), (second, "Bearer k", True)):
             assert request.headers.get("Authorization") == key
             assert request.get_json(force=True)["stream"] is streams
-
-    def test_generates_in_both_modes(
-        self, base_url: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # It is ignored.
-        answers(b'[{"text": "a"}, {"text": "b"}]')
-        assert client.generate(base_url, text=["a", "b"])[1] == {"text": "b"}
-        answers(b"\n".join(sse({"text": "a"}, {"text": "ab"})))
-        events = list(client.generate_stream(base_url, text="a"))
-        assert events == [{"text": "a"}, {"text": "ab"}]
-
-    @pytest.mark.parametrize("stream", [False, True])
-    def test_an_http_error_has_status_and_body(
-        self, base_url: str, answers: Answers, stream: bool
-    ) -> None:
-        answers("{“no”}".encode(), 400)
-        with pytest.raises(client.HttpError) as caught:
-            client.ask(base_url, messages=[], stream=stream)
-        assert (caught.value.status, caught.value.body) == (400, "{“no”}")
 
     def test_a_response_must_be_an_object(
         self, base_url: str, answers: Answers

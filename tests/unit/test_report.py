@@ -121,19 +121,21 @@ def test_equal_messages_are_shown_once_and_commands_are_not_broken() -> None:
     assert "`agentcore-patch apply --python x`" in below
 
 
-def test_control_characters_of_a_server_are_escaped() -> None:
-    rude = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
-    assert "HTTP 500: \\x1b[2J\\x07\nmore" in render_table(report(rude))
+RUDE = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
 
 
-def test_a_check_that_was_not_exercised_shows_its_advice() -> None:
-    text = render_table(report(PASSED, NOT_EXERCISED, SKIPPED))
-    assert "tools: not exercised\nNo call.\nName a parser." in text
-    assert "reasoning: skipped" not in text
-
-
-def test_a_run_without_a_passed_check_says_so() -> None:
-    assert "nothing was verified" in render_table(report(SKIPPED), 100)
+@pytest.mark.parametrize(
+    ("results", "shown"),
+    [
+        ((RUDE,), "HTTP 500: \\x1b[2J\\x07\nmore"),
+        ((PASSED, NOT_EXERCISED), "tools: not exercised\nNo call.\nName a parser."),
+        ((SKIPPED,), "nothing was verified"),
+    ],
+    ids=["control characters are escaped", "advice", "no check passed"],
+)
+def test_the_table_says(results: tuple[Result, ...], shown: str) -> None:
+    table = render_table(report(*results), 100)
+    assert shown in table and "reasoning: skipped" not in table
 
 
 def test_json_has_everything() -> None:

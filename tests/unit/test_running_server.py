@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,17 +21,28 @@ from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
 
+Verified = Callable[..., tuple[int, str, Any]]
 
-def told(**info: Any) -> str:
-    """Return the notes about a server."""
-    run = _Run(Options(), progress=None)  # type: ignore[arg-type]
-    run._note_patches_of(SimpleNamespace(info=info))  # type: ignore[arg-type]
-    return " ".join(run.draft.notes)
+
+@pytest.fixture
+def verified(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Verified:
+    """Verify a running server; return the exit code, the text and the document."""
+
+    def run(url: str, *options: str) -> tuple[int, str, Any]:
+        file = tmp_path / "report.json"
+        report = ("--json-file", str(file), "--color", "never")
+        code = main(["verify", "--base-url", url, *report, *options])
+        return code, capsys.readouterr().out, json.loads(file.read_text())
+
+    return run
 
 
 def test_a_patched_server_is_reported_with_its_version() -> None:
+    run = _Run(Options(), progress=None)  # type: ignore[arg-type]
     info = {"version": "0.9", "patches": ["core", "vllm-api"], "release": None}
-    assert told(agentcore_patches=info) == (
+    server = SimpleNamespace(info={"agentcore_patches": info})
+    run._note_patches_of(server)  # type: ignore[arg-type]
+    assert " ".join(run.draft.notes) == (
         "The server has agentcore-patch 0.9: core, vllm-api. agentcore-patch 0.9 does "
         "not support the release that this server runs."
     )
@@ -74,23 +87,18 @@ def serve(
     ids=["unnamed", "named"],
 )
 def test_a_server_with_older_patches_is_not_checked(
-    capsys: pytest.CaptureFixture[str],
+    verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
     answer: dict[str, Any],
 ) -> None:
     url = serve(httpserver, info, answer, routes=False)
-    code = main(["verify", "--base-url", url, "--color", "never"])
-    shown = capsys.readouterr()
+    code, shown, document = verified(url)
     asked = [request.path for request, _ in httpserver.log]
     assert asked.count("/v1/chat/completions") <= 1
-    assert main(["verify", "--base-url", url, "--json"]) == 1
-
-    assert code == 1
-    assert shown.out.startswith("FAILED: The ") and shown.out.count("\n") == 1
-    assert "by an older agentcore-patch. Run" in shown.out
-    document = json.loads(capsys.readouterr().out)
-    assert document["passed"] is False
+    assert code == 1 and document["passed"] is False
+    assert shown.startswith("FAILED: The ") and shown.count("\n") == 1
+    assert "by an older agentcore-patch. Run" in shown
     assert [check["name"] for check in document["checks"]] == [*checks.NAMES]
 
 
@@ -106,7 +114,7 @@ def test_a_server_with_older_patches_is_not_checked(
     ids=["vLLM", "stock SGLang", "SGLang in Rust", "a router", "another engine"],
 )
 def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
-    capsys: pytest.CaptureFixture[str],
+    verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
     routes: bool,
@@ -114,17 +122,12 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     profile: str,
 ) -> None:
     url = serve(httpserver, info, answer(token_ids=None), routes=routes)
-    options = ["--base-url", url, "--level", "ids,turns", "--color", "never"]
-    code = main(["verify", *options])
-    shown = capsys.readouterr().out
-    assert main(["verify", *options, "--json"]) == code == 1
-
-    assert shown.startswith(f"{named}{url}\n")
+    code, shown, document = verified(url, "--level", "ids,turns")
+    assert code == 1 and shown.startswith(f"{named}{url}\n")
     assert "No answer has token IDs" in shown
     if "frontend" not in info:
         assert "patch" not in shown
     assert re.search(r"turns +not offered\n", shown)
-    document = json.loads(capsys.readouterr().out)
     assert mismatches(document, Report) == []
     engine, _, version = named.removesuffix(" at ").partition(" ")
     assert document["server"] == {
@@ -144,21 +147,19 @@ def test_a_server_without_token_ids_offers_nothing_and_no_patch_is_named(
     ids=["by its models", "by its answers"],
 )
 def test_rules_that_a_router_makes_impossible_to_judge_are_unsupported(
-    capsys: pytest.CaptureFixture[str],
+    verified: Verified,
     httpserver: HTTPServer,
     owner: str,
     named: dict[str, Any],
 ) -> None:
     traced = {**answer(token_ids=[1], **named), "prompt_token_ids": [1]}
     url = serve(httpserver, {}, traced, routes=True, owner=owner)
-    main(["verify", "--base-url", url, "--json"])
-    document = json.loads(capsys.readouterr().out)
+    _, _, document = verified(url)
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert {verdicts[number] for number in (10, *range(14, 20))} == {"unsupported"}
     assert "a router hides /server_info" in " ".join(document["notes"])
     # Bad IDs that a router drops are answered with 200.
-    main(["verify", "--base-url", url, "--json", "--level", "token-in,turns"])
-    document = json.loads(capsys.readouterr().out)
+    _, _, document = verified(url, "--level", "token-in,turns")
     verdicts = {rule["number"]: rule["verdict"] for rule in document["rules"]}
     assert verdicts[16] == verdicts[17] == "fail"
 
@@ -178,40 +179,35 @@ def test_the_prompts_ids_are_found_where_a_gateway_moves_those_of_tokens(
 @pytest.mark.parametrize("routes", [False, True])
 @pytest.mark.parametrize("info", [{}, {"version": "1.0"}])
 def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
-    capsys: pytest.CaptureFixture[str],
+    verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
     routes: bool,
 ) -> None:
     traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
     url = serve(httpserver, info, traced, routes=routes)
-    main(["verify", "--base-url", url, "--color", "never"])
-    shown = capsys.readouterr().out
+    _, shown, document = verified(url)
     assert shown.startswith(f"Server at {url}\n") or info
     assert "patch" not in shown and "RULE" in shown
-    main(["verify", "--base-url", url, "--json"])
-    document = json.loads(capsys.readouterr().out)
     assert (document["by_rules"], document["profile"]) == (True, "agentcore")
 
 
 @pytest.mark.parametrize("profile", ["agentcore", "vllm", "sglang"])
 @pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
 def test_a_named_profile_makes_no_server_a_patched_one(
-    capsys: pytest.CaptureFixture[str],
+    verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
     profile: str,
 ) -> None:
     url = serve(httpserver, info, answer(token_ids=None), routes=False)
-    options = ["--base-url", url, "--profile", profile, "--color", "never"]
-    assert main(["verify", *options]) == 1
-    shown = capsys.readouterr().out
-    assert "patch" not in shown and "RULE" in shown
+    code, shown, _ = verified(url, "--profile", profile)
+    assert code == 1 and "patch" not in shown and "RULE" in shown
 
 
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])
 def test_a_strict_server_is_asked_without_further_fields(
-    capsys: pytest.CaptureFixture[str], httpserver: HTTPServer, refuses: str
+    verified: Verified, httpserver: HTTPServer, refuses: str
 ) -> None:
     def chat(request: Request) -> Response:
         known = {"model", "messages", "max_tokens"}
@@ -223,8 +219,7 @@ def test_a_strict_server_is_asked_without_further_fields(
     httpserver.expect_request("/v1/models").respond_with_json(models)
     httpserver.expect_request("/v1/chat/completions").respond_with_handler(chat)
     url = httpserver.url_for("").removesuffix("/")
-    code = main(["verify", "--base-url", url, "--json"])
-    document = json.loads(capsys.readouterr().out)
+    code, _, document = verified(url)
     assert code == (6 if refuses == "everything" else 1)
     assert bool(document["error"]) is (refuses == "everything")
 

@@ -222,16 +222,11 @@ def test_failures_are_annotated_in_github_actions(
     code, out, err = said("--model", "m", "--json")
 
     assert code == 1 and json.loads(out)["passed"] is False
+    if not actions:
+        _, out, quiet = said("--model", "m", "-q")
+        assert "stop: FAILED" in out and quiet == ""
     line = "::error title=agentcore-patch verify%3A stop::100%25 wrong:%0Ait went on, and on"
     assert err.splitlines()[1:] == ([line] if actions else [])
-
-
-@pytest.mark.usefixtures("runs")
-def test_a_quiet_run_shows_what_failed_and_nothing_else(
-    said: Said,
-) -> None:
-    _, out, err = said("--model", "m", "-q")
-    assert "stop: FAILED" in out and err == ""
 
 
 def test_a_passed_quiet_run_is_silent_and_a_verbose_one_has_details(

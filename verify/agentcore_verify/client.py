@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import requests
 
-from .audit.readers import fields
+from .audit.readers.fields import BadRecord, Record, streamed_calls
 from .audit.turns import Call
 from .profiles import AGENTCORE, REASONING, Profile, first_at
 
@@ -274,7 +274,7 @@ def _assemble(events: Iterable[Json], body: str, profile: Profile) -> Answer:
             _malformed(event)
     try:
         completions = [_completion(index, pieces[index]) for index in sorted(pieces)]
-    except fields.BadRecord as error:
+    except BadRecord as error:
         raise BrokenAnswer(f"The answer {error}.") from error
     return Answer(
         events=tuple(received),
@@ -318,9 +318,12 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
 
 def _tool_calls(pieces: list[Piece]) -> tuple[Call, ...]:
     """Return the tool calls of a message or of a stream."""
-    parts = [part for piece in pieces for part in piece.tool_calls]
-    joined = fields.calls if "message" in pieces[0].raw else fields.streamed_calls
-    return joined(parts, "tool_calls")
+    parts = Record(
+        {"tool_calls": [one for piece in pieces for one in piece.tool_calls]}
+    )
+    if "message" in pieces[0].raw:
+        return parts.calls()
+    return streamed_calls(parts.objs("tool_calls"))
 
 
 def _observed(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -300,11 +301,7 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
     if as_json:
         print_text(render_json(report))
         return
-
-    def render(width: int, colour: bool) -> str:
-        return render_table(report, width, colour=colour, verbose=verbose)
-
-    print_drawn(render, color, _LOG_WIDTH)
+    print_drawn(partial(render_table, report, verbose=verbose), color, _LOG_WIDTH)
     if report.error is not None:
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)

@@ -25,15 +25,9 @@ from .results import (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule; it holds only if each of its `parts` was seen or cannot be requested.
-
-    `parts` are names of checks, each about another part of the rule.
-    """
-
     number: int
     level: str
     text: str
-    parts: tuple[str, ...] = ()
 
 
 _TEXTS = """
@@ -62,10 +56,10 @@ _TEXTS = """
 """
 
 PARTS = {8: ("tools", "reasoning")}
-"""The checks that are each about another part of a rule; others judge all of theirs."""
+"""Rules that hold only if each of these checks saw its part, or cannot ask for it."""
 
 RULES = tuple(
-    Rule(int(number), level, " ".join(text.split()), PARTS.get(int(number), ()))
+    Rule(int(number), level, " ".join(text.split()))
     for number, level, text in re.findall(r"(?m)^(\d+) (\S+): (.*(?:\n .*)*)", _TEXTS)
 )
 
@@ -82,17 +76,15 @@ class Ledger:
         """The number of what was noted before the check that runs now."""
         self._check = ""
         self._rules: tuple[int, ...] = ()
-        """The name and the rules of the check that runs now."""
+        """The check that runs now, and its rules; without one, failures are raised."""
         self._main = 0
         """The rule that it is about now; 0 if it is about none."""
         self.first: Failed | None = None
         """The first failure in the check that runs now."""
-        self._runs = False
-        """True while a check runs, which notes failures; else they are raised."""
 
-    def begin(self, rules: tuple[int, ...], check: str = "") -> None:
+    def begin(self, rules: tuple[int, ...], check: str) -> None:
         """Begin a check; its own failures are those of its first rule."""
-        self._check, self._rules, self.first, self._runs = check, rules, None, True
+        self._check, self._rules, self.first = check, rules, None
         self._main = rules[0] if rules else 0
         self._began = len(self._evidence)
 
@@ -102,12 +94,12 @@ class Ledger:
         self._main = number
 
     def end(self, ended: NotPassed | None, seen: str = "") -> None:
-        self._runs = False
         if ended is None:
             self._hold(seen)
         for number in (self._main,) if isinstance(ended, Failed) else self._rules:
             if ended:
                 self._note(number, ended)
+        self._check = ""
 
     def _hold(self, seen: str) -> None:
         """Note that the main rule holds, unless a part of this check was not judged."""
@@ -127,7 +119,7 @@ class Ledger:
         except (NotExercised, Skipped) as ended:
             self._note(number, ended)
         except Failed as ended:
-            if not self._runs:
+            if not self._check:
                 raise
             failed = (end for _, n, end in self._evidence if n == number)
             if len(self._rules) == 1 and not any(isinstance(e, Failed) for e in failed):
@@ -145,26 +137,17 @@ class Ledger:
         return tuple(self._result(rule) for rule in RULES if rule.level in levels)
 
     def _result(self, rule: Rule) -> RuleResult:
-        end = self._verdict(rule)
-        ended = end if isinstance(end, NotPassed) else None
-        return RuleResult(
-            name=f"{rule.number} {rule.level}",
-            outcome=ended.outcome if ended else Outcome.PASSED,
-            message=str(end) or rule.text,
-            advice=ended.advice if ended else "",
-            difference=ended.difference if ended else None,
-            number=rule.number,
-            level=rule.level,
-            rule=rule.text,
-        )
+        more = {"number": rule.number, "level": rule.level, "rule": rule.text}
+        end = self._verdict(rule) or rule.text
+        return RuleResult.of(f"{rule.number} {rule.level}", end, **more)
 
     def _verdict(self, rule: Rule) -> NotPassed | str:
         """Return the first failure, else the first of what weighs most."""
         found = [(check, end) for check, n, end in self._evidence if n == rule.number]
         for kind in (Failed, Inconclusive, str, NotPassed):
             ends = [(check, end) for check, end in found if isinstance(end, kind)]
-            if ends and kind is str and rule.parts:
-                return _joined(rule.parts, found)
+            if ends and kind is str and rule.number in PARTS:
+                return _joined(PARTS[rule.number], found)
             if ends:
                 return ends[0][1]
         return NotExercised("No check of this run is about it.")

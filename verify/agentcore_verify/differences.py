@@ -52,23 +52,15 @@ def id_difference(
     """
     rows = _aligned(one, other)
     ids = sorted({value for _, a, b in rows for value in (a, b) if value is not None})
-    shown = {value: str(value) for value in ids}
+    shown: dict[int | None, str] = {value: str(value) for value in ids}
     if ids and decode:
         for value, text in zip(ids, decode(ids), strict=True):
             shown[value] += f" {text!r}"
-    return Difference(
-        left,
-        right,
-        tuple(
-            Row(
-                position,
-                "" if a is None else shown[a],
-                "" if b is None else shown[b],
-                a == b,
-            )
-            for position, a, b in rows
-        ),
+    found = (
+        Row(position, shown.get(a, ""), shown.get(b, ""), a == b)
+        for position, a, b in rows
     )
+    return Difference(left, right, tuple(found))
 
 
 def text_difference(left: str, one: str, right: str, other: str) -> Difference:

@@ -35,61 +35,62 @@ def render_junit(report: Report) -> str:
     """
     cases = [_case(report, result) for result in report.shown()]
     if report.error is not None:
-        cases.insert(0, _server_case(report.error))
-    counts = {
+        message = report.error.splitlines()[0]
+        error = _element("error", report.error, type="server", message=message)
+        cases.insert(0, _test_case("server", 0.0, error))
+    totals = {
+        "name": TITLE,
         "tests": str(len(cases)),
         "failures": str(len(report.failures)),
         "errors": str(int(report.error is not None)),
+        "time": f"{report.seconds:.3f}",
     }
     skipped = str(sum(case.find("skipped") is not None for case in cases))
-    seconds = f"{report.seconds:.3f}"
-    suites = ElementTree.Element(
-        "testsuites", {"name": TITLE, **counts, "time": seconds}
-    )
-    suite = ElementTree.SubElement(
-        suites,
-        "testsuite",
-        {"name": TITLE, **counts, "skipped": skipped, "time": seconds},
-    )
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (
-        ("target", report.target),
-        ("model", report.model),
-        ("server_args", " ".join(report.server_args)),
-    ):
-        ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
-    suite.extend(cases)
+    values = {
+        "target": report.target,
+        "model": report.model,
+        "server_args": " ".join(report.server_args),
+    }
+    properties = (_element("property", name=n, value=v) for n, v in values.items())
+    of_run = _element("properties", *properties)
+    suite = _element("testsuite", of_run, *cases, **totals, skipped=skipped)
+    suites = _element("testsuites", suite, **totals)
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def _case(report: Report, result: Result) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase", name=result.name, classname=TITLE, time=f"{result.seconds:.3f}"
-    )
     if report.is_failure(result):
         text = "\n".join(plain_lines(result))
-        _add(case, "failure", result.outcome.value, result.message, text)
+        kind = result.outcome.value
+        end = _element("failure", text, type=kind, message=result.message)
     elif result.outcome is not Outcome.PASSED:
-        skipped = ElementTree.SubElement(case, "skipped")
-        skipped.set("message", _xml(f"{result.message} {result.advice}".strip()))
+        message = f"{result.message} {result.advice}".strip()
+        end = _element("skipped", message=message)
     else:
-        ElementTree.SubElement(case, "system-out").text = _xml(result.message)
-    return case
+        end = _element("system-out", result.message)
+    return _test_case(result.name, result.seconds, end)
 
 
-def _server_case(error: str) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", name="server", classname=TITLE, time="0.000")
-    _add(case, "error", "server", error.splitlines()[0], error)
-    return case
+def _test_case(
+    name: str, seconds: float, end: ElementTree.Element
+) -> ElementTree.Element:
+    time = f"{seconds:.3f}"
+    return _element("testcase", end, name=name, classname=TITLE, time=time)
 
 
-def _add(
-    case: ElementTree.Element, tag: str, kind: str, message: str, text: str
-) -> None:
-    element = ElementTree.SubElement(case, tag, message=_xml(message), type=kind)
-    element.text = _xml(text)
+def _element(
+    tag: str, *inside: ElementTree.Element | str, **attributes: str
+) -> ElementTree.Element:
+    values = {name: _xml(value) for name, value in attributes.items()}
+    element = ElementTree.Element(tag, values)
+    for one in inside:
+        if isinstance(one, str):
+            element.text = _xml(one)
+        else:
+            element.append(one)
+    return element
 
 
 def _xml(text: str) -> str:

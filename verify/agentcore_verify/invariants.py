@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentcore_patches.patches import registry
@@ -32,13 +33,16 @@ def assert_whole(subject: Subject, reply: Exchange) -> None:
     with subject.rule(3):
         _assert_prompt(subject, reply)
     with subject.rule(6):
-        _assert_choices(reply)
+        choices, n = [one.index for one in reply.completions], reply.body.get("n", 1)
+        if choices != [*range(n)]:
+            raise Failed(
+                f"{reply.where}: the answer has choices {choices}, but n is {n}."
+            )
     for completion in reply.completions:
         with subject.rule(1):
             where = f"{reply.where}: token_ids of choice {completion.index}"
             _assert_are_ids(where, reply.ids(completion.index))
-            _assert_stop_token(reply, completion)
-            _assert_text(subject, reply, completion)
+            _Choice(subject, reply, completion).assert_text()
         if reply.body.get("logprobs"):
             with subject.rule(11):
                 assert_logprobs_aligned(reply, completion)
@@ -74,36 +78,32 @@ def assert_first(
 def assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
     """Raise Failed unless prompt and completion IDs are equal, choice by choice."""
     with subject.rule(4):
-        _assert_same(subject, one, other)
-
-
-def _assert_same(subject: Subject, one: Exchange, other: Exchange) -> None:
-    prompts = [reply.answer.prompt_token_ids or () for reply in (one, other)]
-    subject.assert_ids(
-        f"{other.where}: prompt_token_ids differ from those of {one.where}.",
-        *(one.where, prompts[0], other.where, prompts[1]),
-        known=one,
-    )
-    choices = [completion.index for completion in one.completions]
-    others = [completion.index for completion in other.completions]
-    if choices != others:
-        raise Failed(
-            f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
-        )
-    for a, b in zip(one.completions, other.completions, strict=True):
-        left, right = one.ids(a.index), other.ids(b.index)
+        prompts = [reply.answer.prompt_token_ids or () for reply in (one, other)]
         subject.assert_ids(
-            f"{other.where}: token_ids of choice {b.index} differ from those of "
-            f"{one.where} from position {first_difference(left, right)} on.",
-            *(one.where, left, other.where, right),
+            f"{other.where}: prompt_token_ids differ from those of {one.where}.",
+            *(one.where, prompts[0], other.where, prompts[1]),
             known=one,
         )
-        if finish(a) != finish(b):
-            subject.assert_still(one)
+        choices = [completion.index for completion in one.completions]
+        others = [completion.index for completion in other.completions]
+        if choices != others:
             raise Failed(
-                f"{other.where}: finish_reason of choice {b.index} is "
-                f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
+                f"{other.where}: the answer has choices {others}, {one.where} has {choices}."
             )
+        for a, b in zip(one.completions, other.completions, strict=True):
+            left, right = one.ids(a.index), other.ids(b.index)
+            subject.assert_ids(
+                f"{other.where}: token_ids of choice {b.index} differ from those of "
+                f"{one.where} from position {first_difference(left, right)} on.",
+                *(one.where, left, other.where, right),
+                known=one,
+            )
+            if finish(a) != finish(b):
+                subject.assert_still(one)
+                raise Failed(
+                    f"{other.where}: finish_reason of choice {b.index} is "
+                    f"{b.finish_reason!r}, but {a.finish_reason!r} in {one.where}."
+                )
 
 
 def both_modes(
@@ -124,28 +124,6 @@ def both_modes(
     assert_same(subject, whole, streamed)
     assert_whole(subject, streamed)
     return whole, streamed
-
-
-def _assert_choices(reply: Exchange) -> None:
-    choices = [completion.index for completion in reply.completions]
-    if choices != list(range(reply.body.get("n", 1))):
-        raise Failed(
-            f"{reply.where}: the answer has choices {choices}, but n is "
-            f"{reply.body.get('n', 1)}."
-        )
-
-
-def _assert_text(subject: Subject, reply: Exchange, completion: Completion) -> None:
-    if not subject.can_decode:
-        raise Skipped("Nothing here decodes token IDs, so texts are not compared.")
-    # A parser may have split the text.
-    parsed = completion.reasoning_content or reply.body.get(
-        "separate_reasoning", subject.is_patched
-    )
-    if parsed or reply.body.get("tools"):
-        _assert_covers_parsed(subject, reply, completion)
-    else:
-        _assert_decodes(subject, reply, completion)
 
 
 def finish(completion: Completion) -> str | None:
@@ -259,65 +237,126 @@ def _assert_are_ids(what: str, ids: tuple[int, ...]) -> None:
             raise Failed(f"{what}: {value!r} at position {position} is not a token ID.")
 
 
-def _assert_decodes(subject: Subject, reply: Exchange, completion: Completion) -> None:
-    ids = completion.token_ids or ()
-    if _ends_with_stop_token(subject, completion):
-        ids = ids[:-1]  # It has no text.
-    for special in (False, True):  # Some models' text has special tokens in it.
-        if _is_text_of(completion, reply, subject.decode(ids, special=special)):
-            if reply.streamed:
-                with subject.rule(5):
-                    _assert_no_text_ahead(subject, reply, completion, special=special)
+@dataclass(frozen=True)
+class _Choice:
+    """A choice of an answer, whose token IDs are compared with its text."""
+
+    subject: Subject
+    reply: Exchange
+    completion: Completion
+
+    @property
+    def stop(self) -> Any:
+        """The stop string or the stop token, if the server names one."""
+        return first_at(self.completion.raw, STOPS)
+
+    def assert_text(self) -> None:
+        subject, reply, completion = self.subject, self.reply, self.completion
+        ids = completion.token_ids or ()
+        if type(self.stop) is int and (not ids or ids[-1] != self.stop):
+            raise Failed(
+                f"{reply.where}: choice {completion.index} was stopped by token "
+                f"{self.stop}, but its token_ids end with {list(ids[-3:])}."
+            )
+        if not subject.can_decode:
+            raise Skipped("Nothing here decodes token IDs, so texts are not compared.")
+        separates = reply.body.get("separate_reasoning", subject.is_patched)
+        if completion.reasoning_content or separates or reply.body.get("tools"):
+            decoded = subject.decode(ids, special=True)
+            text = "".join(map(_text_of, completion.pieces))
+            # A parser may have split the text, or added some; then the text of a chunk
+            # does not show its IDs.
+            if is_in_order(_words(text), _words(decoded)):
+                self._assert_no_text_ahead(special=True, parsed=True)
             return
-    decoded = subject.decode(ids)
-    if not _is_wrong_in_vanilla(subject, reply, completion, decoded):
-        raise Failed(
-            f"{reply.where}: token_ids of choice {completion.index} do not decode to "
-            "its text.",
-            difference=text_difference("decoded", decoded, "text", completion.content),
+        if self._ends_with_stop_token():
+            ids = ids[:-1]  # It has no text.
+        for special in (False, True):  # Some models' text has special tokens in it.
+            if self._is_text(subject.decode(ids, special=special)):
+                self._assert_no_text_ahead(special=special)
+                return
+        decoded = subject.decode(ids)
+        if not self._is_wrong_in_vanilla(decoded):
+            raise Failed(
+                f"{reply.where}: token_ids of choice {completion.index} do not decode to "
+                "its text.",
+                difference=text_difference(
+                    "decoded", decoded, "text", completion.content
+                ),
+            )
+
+    def _ends_with_stop_token(self) -> bool:
+        if self.subject.is_patched or self.stop is not None:
+            return type(self.stop) is int
+        # vLLM does not name EOS.
+        return self.completion.finish_reason in ("stop", "tool_calls")
+
+    def _is_text(self, decoded: str) -> bool:
+        decoded = comparable_text(decoded)
+        content = comparable_text(self.completion.content)
+        if not isinstance(self.stop, str) or self.reply.body.get("no_stop_trim"):
+            return decoded == content
+        # The IDs include the stop string, the text does not.
+        rest = decoded.removeprefix(content)
+        return decoded.startswith(content) and comparable_text(self.stop) in rest
+
+    def _is_wrong_in_vanilla(self, decoded: str) -> bool:
+        """True if the IDs are right and stock SGLang streams the same wrong text.
+
+        SGLang repeats Chinese characters with --stream-interval.
+        """
+        subject, reply, completion = self.subject, self.reply, self.completion
+        if not (reply.streamed and subject.is_patched):
+            return False
+        known = comparable_text(decoded)
+        if reply.body["temperature"]:
+            # Another answer would have another text.
+            return _without_repeats(completion, known) == known
+        without_ids = {**reply.body, "return_token_ids": False}
+        unpatched = subject.send(without_ids, reply.where)
+        whole = subject.send({**without_ids, "stream": False}, reply.where)
+        return any(
+            one.content == completion.content
+            and comparable_text(other.content) == known
+            for one, other in zip(
+                unpatched.completions, whole.completions, strict=False
+            )
+            if one.index == completion.index
         )
 
+    def _assert_no_text_ahead(self, *, special: bool, parsed: bool = False) -> None:
+        """Raise Failed if a chunk of a stream has text whose IDs come in a later one.
 
-def _ends_with_stop_token(subject: Subject, completion: Completion) -> bool:
-    stop = first_at(completion.raw, STOPS)
-    if subject.is_patched or stop is not None:
-        return type(stop) is int
-    # vLLM does not name EOS.
-    return completion.finish_reason in ("stop", "tool_calls")
-
-
-def _is_text_of(completion: Completion, reply: Exchange, decoded: str) -> bool:
-    decoded, content = comparable_text(decoded), comparable_text(completion.content)
-    stop = first_at(completion.raw, STOPS)
-    if not isinstance(stop, str) or reply.body.get("no_stop_trim"):
-        return decoded == content
-    # The IDs include the stop string, the text does not.
-    rest = decoded.removeprefix(content)
-    return decoded.startswith(content) and comparable_text(stop) in rest
-
-
-def _is_wrong_in_vanilla(
-    subject: Subject, reply: Exchange, completion: Completion, decoded: str
-) -> bool:
-    """True if the IDs are right and stock SGLang streams the same wrong text.
-
-    SGLang repeats Chinese characters with --stream-interval.
-    """
-    if not (reply.streamed and subject.is_patched):
-        return False
-    if reply.body["temperature"]:
-        # Another answer would have another text.
-        known = comparable_text(decoded)
-        return _without_repeats(completion, known) == known
-    without_ids = {**reply.body, "return_token_ids": False}
-    unpatched = subject.send(without_ids, reply.where)
-    whole = subject.send({**without_ids, "stream": False}, reply.where)
-    return any(
-        one.content == completion.content
-        and comparable_text(other.content) == comparable_text(decoded)
-        for one, other in zip(unpatched.completions, whole.completions, strict=False)
-        if one.index == completion.index
-    )
+        `special`: the text includes special tokens; `parsed`: a parser may have split it.
+        """
+        if not self.reply.streamed:
+            return
+        so_far: list[tuple[Piece, str, tuple[int, ...]]] = []
+        text, ids = "", tuple[int, ...]()
+        for piece in self.completion.pieces:
+            ids += piece.token_ids or ()
+            if new_text := _text_of(piece):
+                text += new_text
+                so_far.append((piece, text, ids))
+        with self.subject.rule(5):
+            decoded = self.subject.decode_all(
+                [ids for _, _, ids in so_far], special=special
+            )
+            for (piece, text, _), known in zip(so_far, decoded, strict=True):
+                has_its_ids = (
+                    is_in_order(_words(text), _words(known))
+                    if parsed
+                    else comparable_text(known).startswith(comparable_text(text))
+                )
+                if not has_its_ids:
+                    raise Failed(
+                        f"{self.reply.where}: chunk {piece.position} of the stream has "
+                        "text whose token_ids are not on this or an earlier chunk, or "
+                        "not in order.",
+                        difference=text_difference(
+                            "decoded so far", known[-40:], "text so far", text[-40:]
+                        ),
+                    )
 
 
 def _without_repeats(completion: Completion, decoded: str) -> str:
@@ -342,53 +381,6 @@ def _is_chinese_end(text: str) -> bool:
     return not text or unicodedata.name(text[-1], "").startswith("CJK ")
 
 
-def _assert_covers_parsed(
-    subject: Subject, reply: Exchange, completion: Completion
-) -> None:
-    decoded = subject.decode(completion.token_ids or (), special=True)
-    text = "".join(map(_text_of, completion.pieces))
-    # A parser may add text; then the text of a chunk does not show its IDs.
-    if reply.streamed and is_in_order(_words(text), _words(decoded)):
-        with subject.rule(5):
-            _assert_no_text_ahead(subject, reply, completion, parsed=True)
-
-
-def _assert_no_text_ahead(
-    subject: Subject,
-    reply: Exchange,
-    completion: Completion,
-    *,
-    special: bool = True,
-    parsed: bool = False,
-) -> None:
-    """Raise Failed if a chunk has text whose IDs come in a later chunk.
-
-    `special`: the text includes special tokens; `parsed`: a parser may have split it.
-    """
-    so_far: list[tuple[Piece, str, tuple[int, ...]]] = []
-    text, ids = "", tuple[int, ...]()
-    for piece in completion.pieces:
-        ids += piece.token_ids or ()
-        if new_text := _text_of(piece):
-            text += new_text
-            so_far.append((piece, text, ids))
-    decoded = subject.decode_all([ids for _, _, ids in so_far], special=special)
-    for (piece, text, _), known in zip(so_far, decoded, strict=True):
-        has_its_ids = (
-            is_in_order(_words(text), _words(known))
-            if parsed
-            else comparable_text(known).startswith(comparable_text(text))
-        )
-        if not has_its_ids:
-            raise Failed(
-                f"{reply.where}: chunk {piece.position} of the stream has text whose "
-                "token_ids are not on this or an earlier chunk, or not in order.",
-                difference=text_difference(
-                    "decoded so far", known[-40:], "text so far", text[-40:]
-                ),
-            )
-
-
 def _text_of(piece: Piece) -> str:
     """All text of a chunk, including reasoning and tool calls."""
     functions = [call.get("function") or {} for call in piece.tool_calls]
@@ -403,16 +395,6 @@ def _words(text: str) -> str:
     """Keep only letters and digits, which all notations of a tool call have in common."""
     plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
     return "".join(filter(str.isalnum, plain))
-
-
-def _assert_stop_token(reply: Exchange, completion: Completion) -> None:
-    stop = first_at(completion.raw, STOPS)
-    ids = completion.token_ids or ()
-    if type(stop) is int and (not ids or ids[-1] != stop):
-        raise Failed(
-            f"{reply.where}: choice {completion.index} was stopped by token {stop}, "
-            f"but its token_ids end with {list(ids[-3:])}."
-        )
 
 
 def _assert_count(reply: Exchange, what: str, n_ids: int, key: str) -> None:

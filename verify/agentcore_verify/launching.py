@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from sys import executable
@@ -25,17 +27,9 @@ SCRIPTED_PARSERS = Parsers("qwen", "deepseek-r1")
 
 @dataclass(frozen=True)
 class Launching:
-    """Options for launching a user's SGLang.
+    """Options for launching a user's SGLang, as the commands explain them.
 
-    Attributes:
-        model: path or name, or `scripted`.
-        python: interpreter to launch SGLang in; None: the one that runs this.
-        sglang_dir: `sglang` package folder to launch; None: that of the interpreter.
-        device: `cuda` launches SGLang as it is, `cpu` without a GPU; `auto` chooses.
-        tool_call_parser, reasoning_parser: SGLang's parsers; None: those of the model,
-            empty: none.
-        server_args: for `sglang.launch_server`; they override the default ones.
-        startup_timeout: seconds until the server must generate.
+    A parser that is None is detected from the model; an empty one is none.
     """
 
     model: str | None = None
@@ -46,6 +40,20 @@ class Launching:
     reasoning_parser: str | None = None
     server_args: tuple[str, ...] = ()
     startup_timeout: float = 600.0
+
+
+@contextmanager
+def temporary_log(command: str, kept_after: type[BaseException]) -> Iterator[Path]:
+    """Yield a file for a server's output; an error removes it, unless it is this one."""
+    handle, name = tempfile.mkstemp(prefix=f"agentcore-{command}-", suffix=".log")
+    os.close(handle)
+    log = Path(name)
+    try:
+        yield log
+    except BaseException as error:
+        if not (isinstance(error, kept_after) and log.stat().st_size):
+            log.unlink(missing_ok=True)
+        raise
 
 
 def server_options(
@@ -74,7 +82,11 @@ def server_options(
         model = str(ensure_scripted_model(python, notify=notify))
         detected = SCRIPTED_PARSERS
     else:
-        model = existing_model(model)
+        path = expand_user(model)
+        looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+        if looks_like_path and not path.exists():
+            raise UsageError(f"The model {path} does not exist.")
+        model = str(path) if path.exists() else model
         detected = parsers.detect(python, model, package)
     on_cpu = options.device == "cpu" or (
         options.device == "auto"
@@ -105,12 +117,3 @@ def server_options(
         pythonpath=(options.sglang_dir.resolve().parent,) if options.sglang_dir else (),
         startup_timeout=options.startup_timeout,
     )
-
-
-def existing_model(model: str) -> str:
-    """The model as it was given; UsageError if it is a path that does not exist."""
-    path = expand_user(model)
-    looks_like_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
-    if looks_like_path and not path.exists():
-        raise UsageError(f"The model {path} does not exist.")
-    return str(path) if path.exists() else model

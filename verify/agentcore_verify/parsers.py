@@ -115,7 +115,7 @@ def detect(python: Path, model: str, package: Path | None = None) -> Parsers:
     template = _template(files)
 
     def first(rules: tuple[Rule, ...], path: str) -> str | None:
-        source = _source(package / path) if package else ""
+        source = _text(package / path) if package else ""
         known = (
             rule.parser
             for rule in rules
@@ -129,8 +129,8 @@ def detect(python: Path, model: str, package: Path | None = None) -> Parsers:
     )
 
 
-def _source(path: Path) -> str:
-    """Return the source of a file of SGLang; empty if it cannot be read."""
+def _text(path: Path) -> str:
+    """Return the text of a file; empty if it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         return path.read_text("utf-8")
     return ""
@@ -150,11 +150,8 @@ def _read(python: Path, model: str) -> dict[str, str]:
         )
         found = zip(FILES, done.stdout.splitlines(), strict=False)
         paths = {name: Path(path) for name, path in found if path}
-    texts = {}
-    for name, path in paths.items():
-        with suppress(OSError, UnicodeDecodeError):
-            texts[name] = path.read_text("utf-8")
-    return texts
+    texts = {name: _text(path) for name, path in paths.items()}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _template(files: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ It differs from `python -m sglang.launch_server` in this:
 - a tokenizer worker that is still importing is not killed as hung;
 - if AGENTCORE_MIRROR_SAMPLER is set, the sampler copies every token ID into
   `customized_info`;
+- the folder AGENTCORE_SCRATCH is removed at the end;
 - if AGENTCORE_FORK is set, as it is without a GPU, the scheduler, the detokenizer and
   the tokenizer workers are forked from this process, which has imported SGLang already.
 
@@ -40,14 +41,10 @@ from typing import Any
 MIRROR_KEY = "mirrored_token_ids"
 """Key of `customized_info`, and so of `meta_info`, with the copied token IDs."""
 
-MIRROR_VARIABLE = "AGENTCORE_MIRROR_SAMPLER"
-"""Environment variable that turns the mirroring sampler on."""
-
-FORK_VARIABLE = "AGENTCORE_FORK"
-"""Environment variable that makes SGLang's processes forks."""
-
-SCRATCH_VARIABLE = "AGENTCORE_SCRATCH"
-"""Environment variable with a folder to remove at the end."""
+FORK = "AGENTCORE_FORK"
+MIRROR = "AGENTCORE_MIRROR_SAMPLER"
+SCRATCH = "AGENTCORE_SCRATCH"
+"""The environment variables that the text above explains."""
 
 WORKER_PING_TIMEOUT = 120.0
 """Seconds a tokenizer worker may take to answer, since importing SGLang is slow."""
@@ -80,7 +77,7 @@ def end_with_stdin() -> None:
             with contextlib.suppress(psutil.Error):
                 if "resource_tracker" not in " ".join(child.cmdline()):
                     child.kill()
-        if scratch := os.environ.get(SCRATCH_VARIABLE):
+        if scratch := os.environ.get(SCRATCH):
             shutil.rmtree(scratch, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -171,7 +168,7 @@ def pin_no_memory() -> None:
 def main(argv: list[str]) -> None:
     """Serve until standard input is closed."""
     end_with_stdin()
-    if os.environ.get(FORK_VARIABLE):
+    if os.environ.get(FORK):
         fork_processes()
         pin_no_memory()
     from sglang.launch_server import run_server
@@ -182,7 +179,7 @@ def main(argv: list[str]) -> None:
     if server_args.tokenizer_worker_num > 1:
         be_patient_with_workers()
     try:
-        if os.environ.get(MIRROR_VARIABLE):
+        if os.environ.get(MIRROR):
             from sglang.srt.entrypoints.http_server import launch_server
 
             launch_server(

@@ -77,8 +77,7 @@ class Profile:
         return None if found is None else tuple(found)
 
     def tokens_of(self, choice: Json) -> tuple[Any, ...] | None:
-        found = (at(choice, path) for path in self.tokens)
-        values = next((one for one in found if one is not None), None)
+        values = first_at(choice, self.tokens)
         return None if values is None else tuple(map(as_id, values))
 
 

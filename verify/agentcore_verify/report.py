@@ -6,15 +6,21 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TextIO
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from agentcore_patches.shell.terminal import Color, in_lines, print_text
+from agentcore_patches.shell.terminal import (
+    Color,
+    has_colours,
+    in_lines,
+    print_text,
+    terminal_width,
+)
 
 from .results import VERDICTS, Difference, LevelResult, Outcome, Report, Result
 
@@ -42,16 +48,16 @@ def render_table(
     """
     if report.unpatched:
         return f"FAILED: {report.unpatched}"
-    width = max(width, _MIN_WIDTH)
-    return drawn(_contents(report, width, verbose=verbose), width, colour=colour)
+    contents = _contents(report, verbose=verbose)
+    return drawn(contents, max(width, _MIN_WIDTH), colour=colour)
 
 
 def render_svg(report: Report) -> str:
-    return picture(_contents(report, SVG_WIDTH), TITLE)
+    return picture(_contents(report), TITLE)
 
 
 def drawn(contents: RenderableType, width: int, *, colour: bool) -> str:
-    console = _table_console(width, "standard" if colour else None)
+    console = _console(width, "standard" if colour else None)
     with console.capture() as captured:
         console.print(contents, crop=False)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -59,11 +65,10 @@ def drawn(contents: RenderableType, width: int, *, colour: bool) -> str:
 
 def picture(contents: RenderableType, title: str) -> str:
     """Draw a report of `SVG_WIDTH` as an SVG that loads nothing from the network."""
-    console = _table_console(SVG_WIDTH, "truecolor", record=True)
+    console = _console(SVG_WIDTH, "truecolor", record=True)
     console.print(contents, crop=False)
-    return re.sub(
-        r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.S
-    )
+    drawing = console.export_svg(title=title)
+    return re.sub(r"@font-face \{.*?\}", "", drawing, flags=re.S)
 
 
 def plain_lines(result: Result) -> Iterator[str]:
@@ -83,7 +88,7 @@ def without_control_characters(text: str, forbidden: str) -> str:
     return re.sub(forbidden, lambda match: repr(match[0])[1:-1], text)
 
 
-def _table_console(
+def _console(
     width: int,
     colours: Literal["standard", "truecolor"] | None,
     *,
@@ -113,21 +118,14 @@ def stream_console(stream: TextIO, color: Color) -> Console:
     )
 
 
-def print_drawn(
-    render: Callable[[int, bool], str], color: Color, log_width: int
-) -> None:
+def print_drawn(render: Callable[..., str], color: Color, log_width: int) -> None:
     """Print a report on stdout, as wide and as colourful as stdout is.
 
-    Args:
-        render: makes the text from a width and a flag for colours.
-        log_width: columns if stdout is not a terminal.
+    `log_width` is for a stdout that is not a terminal.
     """
-    console = stream_console(sys.stdout, color)
-    colour = color == "always" or (
-        console.color_system is not None and not console.no_color
-    )
-    width = console.width if console.is_terminal else log_width
-    print_text(render(width, colour), color="always" if colour else "never")
+    width = terminal_width(sys.stdout) or log_width
+    colour = has_colours(sys.stdout, color)
+    print_text(render(width, colour=colour), color=color)
 
 
 def separated(parts: Iterable[RenderableType]) -> Group:
@@ -135,54 +133,76 @@ def separated(parts: Iterable[RenderableType]) -> Group:
     return Group(*spaced[:-1])
 
 
-def _contents(report: Report, width: int, *, verbose: bool = False) -> RenderableType:
+def plain_table(*heads: str, right: Sequence[str] = ()) -> Table:
+    """A table without lines, whose cells are not broken; some columns on the right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for head in heads:
+        justify: Literal["left", "right"] = "right" if head in right else "left"
+        table.add_column(head, no_wrap=True, justify=justify)
+    return table
+
+
+class Lines:
+    """Text in lines that fit, with control characters as escapes.
+
+    A command in backticks stays whole, unless `fold` breaks what is too long. `style` is
+    that of the word before the first colon.
+    """
+
+    def __init__(self, text: str, *, fold: bool = False, style: str = "") -> None:
+        self.text = without_control_characters(text, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+        self.fold = fold
+        self.style = style
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        width = options.max_width
+        lines = (in_lines(line, width) for line in self.text.splitlines())
+        shown = Text("\n".join(lines), no_wrap=not self.fold)
+        shown.overflow = "fold" if self.fold else "ignore"
+        if self.style:
+            shown.stylize(self.style, 0, self.text.index(":"))
+        yield shown
+
+
+def verdict_text(text: str, *, passed: bool) -> Lines:
+    return Lines(text, style="bold green" if passed else "bold red")
+
+
+def _contents(report: Report, *, verbose: bool = False) -> RenderableType:
     if report.unpatched:
-        return wrapped(f"FAILED: {report.unpatched}", width)
-    parts: list[RenderableType] = [_heading(report, width)]
+        return Lines(f"FAILED: {report.unpatched}")
+    parts: list[RenderableType] = [_heading(report)]
     if report.shown():
-        parts.append(_table(report, width))
-    parts += _details(report, width, verbose=verbose)
+        parts.append(_table(report))
+    parts += _details(report, verbose=verbose)
     if report.by_rules and report.levels:
-        parts.append(_levels(report))
+        levels = plain_table("LEVEL", "VERDICT")
+        for level in report.levels:
+            levels.add_row(level.level, level_verdict(report, level))
+        parts.append(levels)
     if report.notes:
-        parts.append(wrapped("\n".join(report.notes), width))
-    parts.append(_verdict(report, width))
+        parts.append(Lines("\n".join(report.notes)))
+    parts.append(_verdict(report))
     return separated(parts)
 
 
-def wrapped(text: str, width: int) -> Text:
-    """Text in lines that fit, with control characters as escapes."""
-    visible = without_control_characters(text, "[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-    lines = (in_lines(line, width) for line in visible.splitlines())
-    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
-
-
-def _heading(report: Report, width: int) -> Text:
+def _heading(report: Report) -> Lines:
     lines = [report.target]
     if report.model:
         args = f", {' '.join(report.server_args)}" if report.server_args else ""
         lines.append(f"model {report.model}{args}")
-    return wrapped("\n".join(lines), width)
+    return Lines("\n".join(lines))
 
 
-def _table(report: Report, width: int) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+def _table(report: Report) -> Table:
     heads = ("RULE", "VERDICT") if report.by_rules else ("CHECK", "OUTCOME", "TIME")
-    rows = [
-        (result.name, _outcome(report, result), f"{result.seconds:.1f} s")[: len(heads)]
-        for result in report.shown()
-    ]
-    for head in heads:
-        justify: Literal["left", "right"] = "right" if head == "TIME" else "left"
-        table.add_column(head, no_wrap=True, justify=justify)
-    table.add_column("SEEN", ratio=1)
-    columns = zip(heads, *rows, strict=True)
-    left = width - sum(2 + max(map(len, column)) for column in columns)
-    for result, (name, outcome, *seconds) in zip(report.shown(), rows, strict=True):
-        shown = Text(outcome, _STYLES[result.outcome])
-        seen = wrapped(" ".join(result.message.split()), left)
-        seen.no_wrap, seen.overflow = False, "fold"
-        table.add_row(name, shown, *seconds, seen)
+    table = plain_table(*heads, right=("TIME",))
+    table.add_column("SEEN")
+    for result in report.shown():
+        outcome = Text(_outcome(report, result), _STYLES[result.outcome])
+        cells = (result.name, outcome, f"{result.seconds:.1f} s")[: len(heads)]
+        seen = Lines(" ".join(result.message.split()), fold=True)
+        table.add_row(*cells, seen)
     return table
 
 
@@ -191,7 +211,7 @@ def _outcome(report: Report, result: Result) -> str:
     return name.upper() if report.is_failure(result) else name
 
 
-def _details(report: Report, width: int, *, verbose: bool) -> Iterator[RenderableType]:
+def _details(report: Report, *, verbose: bool) -> Iterator[RenderableType]:
     """The details of each result that needs them; equal messages are shown once."""
     by_message: dict[str, list[Result]] = {}
     for result in report.shown():
@@ -200,28 +220,15 @@ def _details(report: Report, width: int, *, verbose: bool) -> Iterator[Renderabl
     for result, *others in by_message.values():
         more = f" and {len(others)} more" if others else ""
         title = f"{result.name}{more}: {_outcome(report, result)}"
-        yield _detail(result, title, width)
-
-
-def _detail(result: Result, title: str, width: int) -> RenderableType:
-    parts: list[RenderableType] = [
-        Text(title, _STYLES[result.outcome]),
-        wrapped(result.message, width),
-    ]
-    if result.difference:
-        parts.append(Padding(_side_by_side(result.difference), (0, 0, 0, 2)))
-    if result.advice:
-        parts.append(wrapped(result.advice, width))
-    return Group(*parts)
-
-
-def _levels(report: Report) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("LEVEL", no_wrap=True)
-    table.add_column("VERDICT", no_wrap=True)
-    for level in report.levels:
-        table.add_row(level.level, level_verdict(report, level))
-    return table
+        parts: list[RenderableType] = [
+            Text(title, _STYLES[result.outcome]),
+            Lines(result.message),
+        ]
+        if result.difference:
+            parts.append(Padding(_side_by_side(result.difference), (0, 0, 0, 2)))
+        if result.advice:
+            parts.append(Lines(result.advice))
+        yield Group(*parts)
 
 
 def level_verdict(report: Report, level: LevelResult) -> str:
@@ -258,7 +265,7 @@ def _side_by_side(difference: Difference) -> Table:
     return table
 
 
-def _verdict(report: Report, width: int) -> RenderableType:
+def _verdict(report: Report) -> RenderableType:
     counts = Counter(result.outcome for result in report.shown())
     summary = ", ".join(
         f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome]
@@ -276,6 +283,4 @@ def _verdict(report: Report, width: int) -> RenderableType:
             verdict += f" Nothing shows that logprobs are {report.expect_logprobs}."
     if report.log is not None:
         verdict += f"\nServer log: {report.log}"
-    text = wrapped(verdict, width)
-    text.stylize("bold green" if report.passed else "bold red", 0, len(word))
-    return text
+    return verdict_text(verdict, passed=report.passed)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from agentcore_patches._version import full_version
 from agentcore_patches.errors import ServerError
+
+Made = TypeVar("Made", bound="Result")
 
 
 class Outcome(str, Enum):
@@ -63,6 +65,13 @@ class Result:
     advice: str = ""
     difference: Difference | None = None
     seconds: float = 0.0
+
+    @classmethod
+    def of(cls: type[Made], name: str, end: NotPassed | str, **more: Any) -> Made:
+        """Return the result from how it ended, or from what was seen if it passed."""
+        if isinstance(end, str):
+            return cls(name, Outcome.PASSED, end, **more)
+        return cls(name, end.outcome, str(end), end.advice, end.difference, **more)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,9 +21,8 @@ from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
 from . import checks, contract, router
 from .audit.tokens import Tokens
-from .decoding import by_tokenizer
 from .identity import find_profile, identify
-from .launching import Launching, server_options
+from .launching import Launching, server_options, temporary_log
 from .profiles import AGENTCORE, named
 from .progress import Progress
 from .results import Identity, Outcome, Report, Result, Skipped, Versions
@@ -39,21 +36,9 @@ DEATH_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Options(Launching):
-    """Options of a verify run; those for launching have no effect with `base_url`.
+    """Options of a verify run, as the command explains them.
 
-    Attributes:
-        model: as for launching; with `base_url`, the name in the requests.
-        checks: names of the checks to run.
-        base_url: a server that is running already.
-        api_key: the key that the running server expects.
-        log: file for the server's output; None: a temporary file, which is kept if the
-            run fails.
-        strict: whether a check that was not exercised counts as failed.
-        profile: how the running server is asked for token IDs; None: found by asking.
-        levels: the levels of the contract to judge, which must all hold; none: all, and
-            those that the server offers must hold.
-        expect_logprobs: what logprobs must mean; None: it is only reported.
-        tokenizer: the model's tokenizer, for a running server without /detokenize.
+    Those for launching have no effect with `base_url`.
     """
 
     checks: tuple[str, ...] = checks.NAMES
@@ -131,24 +116,22 @@ class _Run:
         return self.draft
 
     def verify_running(self, base_url: str) -> None:
+        options = self.options
         url = base_url.rstrip("/").removesuffix("/v1")
         self.record(target=f"Server at {url}")
         self.doing = "while the server was being identified"
-        served = _served_model(url, self.options.api_key)
-        model = self.options.model or served
-        self.record(model=model)
         subject = Subject(
-            url,
-            model=model,
-            api_key=self.options.api_key,
-            expect_logprobs=self.options.expect_logprobs,
+            url, api_key=options.api_key, expect_logprobs=options.expect_logprobs
         )
-        if self.options.tokenizer:
-            subject.decoder = by_tokenizer(Tokens.load(self.options.tokenizer))
+        _assert_serves(subject)
+        subject.model = options.model or subject.served_model()
+        if options.tokenizer:
+            subject.decoder = Tokens.load(options.tokenizer).decode_all
         found = identify(subject)
         subject.is_sglang = found.engine == "SGLang"
         device = subject.info.get("device")
         self.record(
+            model=subject.model,
             target=f"{found} at {url}",
             server=found,
             versions=Versions(sglang=found.version if subject.is_sglang else None),
@@ -156,14 +139,19 @@ class _Run:
         )
         self._note_patches_of(subject)
         subject.is_routed = router.is_router(subject)
-        asked = named(self.options.profile or AGENTCORE.name)
+        asked = named(options.profile or AGENTCORE.name)
         # Naming a profile does not make a server patched.
         shown = find_profile(subject, found.engine) if asked is AGENTCORE else asked
-        subject.profile = asked if self.options.profile else shown
+        subject.profile = asked if options.profile else shown
         subject.is_patched = subject.is_sglang and shown is AGENTCORE
         skipped: dict[str, Skipped] = {}
         if not subject.is_patched:
-            self._note_other_engine(subject)
+            subject.needs_logprobs = "logprobs" in self.levels
+            subject.sends_bad_ids = "token-in" in options.levels
+            if subject.info.get("frontend") == "rust":
+                self._note("This is SGLang's Rust server, which runs no patched code.")
+            if not subject.profile.tokens:
+                self._note(NO_IDS)
             self._judge()
         elif problem := self._first_look(subject):
             self._refuse(problem)
@@ -265,10 +253,16 @@ class _Run:
             checks.get(name).without_extra(status.patches) for name in options.checks
         ]
         if all(without):
-            self.record(results=tuple(result for result in without if result))
+            ends = zip(options.checks, without, strict=True)
+            self.record(results=tuple(Result.of(name, end or "") for name, end in ends))
             return
-        with _log_file(options.log) as log:
-            self._launch_and_check(install.package, log)
+        # SGLang may hang: its log is kept after Ctrl-C.
+        given = nullcontext(options.log) if options.log else None
+        with given or temporary_log("verify", Interrupted) as log:
+            try:
+                self._launch_and_check(install.package, log)
+            except ServerError as error:
+                self.record(error=error.message, hint=error.hint)
             if options.log:
                 return
             if not (self.report().exit_code and log.stat().st_size):
@@ -276,20 +270,21 @@ class _Run:
                 self.record(log=None)
 
     def _launch_and_check(self, package: Path, log: Path) -> None:
-        server: Server | None = None
+        launching = server_options(
+            self.options,
+            log=log,
+            notify=self.progress.message,
+            package=package,
+            mirror_sampler=True,
+        )
+        device = option_value(launching.args, "--device")
+        self.record(
+            device=device or ("cpu" if launching.cpu else "cuda"),
+            server_args=_without_keys(launching.args),
+            log=log,
+        )
+        server = Server(launching)
         try:
-            launching = server_options(
-                self.options,
-                log=log,
-                notify=self.progress.message,
-                package=package,
-                mirror_sampler=True,
-            )
-            device = option_value(launching.args, "--device")
-            self.record(device=device or ("cpu" if launching.cpu else "cuda"))
-            server = Server(launching)
-            args = _without_keys(launching.args)
-            self.record(server_args=args, log=server.log)
             self.doing = "while SGLang was starting"
             self.progress.message(f"Starting SGLang; its log is {log}")
             began = time.monotonic()
@@ -302,20 +297,16 @@ class _Run:
             subject = Subject(
                 server.base_url,
                 api_key=server.api_key or self.options.api_key,
-                python=server.options.python,
+                python=launching.python,
                 launched=True,
                 expect_logprobs=self.options.expect_logprobs,
             )
-            self._run_checks(subject, server, {})
-        except ServerError as error:
-            self.record(error=error.message, hint=error.hint)
+            self._run_checks(subject, server)
         except KeyboardInterrupt:
-            ended = " The server was stopped." if server else ""
             kept = f" Its log is {log}." if log.exists() and log.stat().st_size else ""
-            raise Interrupted(f"{self.doing}.{ended}{kept}") from None
+            raise Interrupted(f"{self.doing}. The server was stopped.{kept}") from None
         finally:
-            if server is not None:
-                server.stop()
+            server.stop()
 
     def _judge(self) -> None:
         """Let the rules decide, and run only the checks that are about one."""
@@ -325,18 +316,10 @@ class _Run:
         self.options = replace(self.options, checks=judging)
         self.record(by_rules=True)
 
-    def _note_other_engine(self, subject: Subject) -> None:
-        subject.needs_logprobs = "logprobs" in self.levels
-        subject.sends_bad_ids = "token-in" in self.options.levels
-        if subject.info.get("frontend") == "rust":
-            self._note("This is SGLang's Rust server, which runs no patched code.")
-        if not subject.profile.tokens:
-            self._note(NO_IDS)
-
     def _run_checks(
         self,
         subject: Subject,
-        server: Server | None = None,
+        server: Server | None,
         skipped: Mapping[str, Skipped] = {},
     ) -> None:
         """Run the checks; if the server dies, skip the rest and raise ServerError.
@@ -354,9 +337,8 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            result = check.without_extra(self.draft.patches) or check.run(
-                subject, skipped.get(name)
-            )
+            without = check.without_extra(self.draft.patches)
+            result = check.run(subject, without or skipped.get(name))
             self.record(results=(*self.draft.results, result))
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:
@@ -371,12 +353,12 @@ class _Run:
 
     def _advice(self, text: str) -> str:
         """Add the options of the verified SGLang to the commands in an advice."""
-        options = self.options
-        if options.sglang_dir:
-            return with_target(text, {"--sglang-dir": str(options.sglang_dir)})
-        if options.python:
-            return with_target(text, {"--python": str(options.python)})
-        return text
+        given = (
+            ("--sglang-dir", self.options.sglang_dir),
+            ("--python", self.options.python),
+        )
+        target = [(name, str(path)) for name, path in given if path]
+        return with_target(text, dict(target[:1]))
 
     def _note_state(self, status: StatusResult) -> None:
         """Note that the patches are incomplete or outdated."""
@@ -388,22 +370,6 @@ class _Run:
         }
         if status.state in notes:
             self._note(self._advice(notes[status.state]))
-
-
-@contextmanager
-def _log_file(requested: Path | None) -> Iterator[Path]:
-    """Yield the file for the output; keep a temporary one after Ctrl-C: SGLang may hang."""
-    if requested is not None:
-        yield requested
-        return
-    handle, path = tempfile.mkstemp(prefix="agentcore-verify-", suffix=".log")
-    os.close(handle)
-    try:
-        yield Path(path)
-    except BaseException as error:
-        if not (isinstance(error, Interrupted) and Path(path).stat().st_size):
-            Path(path).unlink(missing_ok=True)
-        raise
 
 
 def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
@@ -419,9 +385,9 @@ def _without_keys(args: Sequence[str]) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def _served_model(url: str, api_key: str | None) -> str:
-    """Return the name of the served model; also check that the server answers."""
-    subject = Subject(url, api_key=api_key)
+def _assert_serves(subject: Subject) -> None:
+    """Raise ServerError if no server answers, and UsageError if it needs a key."""
+    url = subject.base_url
     try:
         response = subject.get("/v1/models")
     except OSError as error:
@@ -433,7 +399,6 @@ def _served_model(url: str, api_key: str | None) -> str:
         raise ServerError(f"No server answers at {url}.", hint) from error
     if response.status_code in (401, 403):
         raise UsageError(f"The server at {url} needs an API key: give --api-key.")
-    return subject.served_model()
 
 
 def _wait_for_death(server: Server) -> None:

@@ -436,28 +436,6 @@ def _margin(model: Any, batches: list[Any], dtype: str) -> float:
     return worst
 
 
-def _check_answers(model: Any, tokenizer: Any, pairs: Pairs) -> None:
-    """Raise unless greedy decoding gives every answer word for word."""
-    import torch
-
-    for prompt, answer in pairs:
-        out = model.generate(
-            torch.tensor([prompt]), do_sample=False, max_new_tokens=len(answer) + 8
-        )
-        said = out[0, len(prompt) :].tolist()
-        if said != answer:
-            raise SystemExit(
-                f"The model answers {tokenizer.decode(said)!r} "
-                f"instead of {tokenizer.decode(answer)!r}."
-            )
-
-
-def make(out: Path) -> None:
-    """Train the model and write it and its tokenizer to the folder `out`."""
-    tokenizer = make_tokenizer()
-    train(tokenizer, _encode(tokenizer), out)
-
-
 def train(tokenizer: Any, pairs: Pairs, out: Path) -> None:
     """Train a model that answers each prompt as given; write it and its tokenizer."""
     from transformers import Qwen2Config
@@ -480,7 +458,8 @@ def train(tokenizer: Any, pairs: Pairs, out: Path) -> None:
     )
     batches = _batches(pairs)
     for steps in (100, 200, 400):
-        # The saved dtype: other dtypes start from its values.
+        # The saved dtype: other dtypes start from its values. With a lead after every
+        # scripted token, greedy decoding gives every answer word for word.
         model = _train(config, batches, steps).bfloat16()
         margins = {dtype: _margin(model, batches, dtype) for dtype in MIN_MARGINS}
         print(f"{steps} steps: margins {margins}", flush=True)
@@ -488,8 +467,6 @@ def train(tokenizer: Any, pairs: Pairs, out: Path) -> None:
             break
     else:
         raise SystemExit("Training failed: the model does not answer the script.")
-    _check_answers(model.float(), tokenizer, pairs)
-    model = model.bfloat16()
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     _name_known_class(out / "tokenizer_config.json")
@@ -504,4 +481,5 @@ def _name_known_class(config: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    _tokenizer = make_tokenizer()
+    train(_tokenizer, _encode(_tokenizer), Path(sys.argv[1]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from agentcore_patches.shell.options import (
 from agentcore_patches.shell.terminal import print_text
 from agentcore_patches.shell.text_output import NO_RUST_SERVER, TextOutput
 
-from .launching import SCRIPTED, Launching, server_options
+from .launching import SCRIPTED, Launching, server_options, temporary_log
 from .options import (
     DEVICE,
     PYTHON,
@@ -115,7 +114,7 @@ def serve(
     shows = asked.detail != "quiet"
     follows = asked.detail == "verbose"
     ready = False
-    with signals_as_exceptions(), _log_file() as log:
+    with signals_as_exceptions(), temporary_log("serve", ServerError) as log:
         launching = server_options(
             Launching(
                 model,
@@ -155,6 +154,7 @@ def serve(
                 ) from None
         finally:
             server.stop()
+        log.unlink(missing_ok=True)
     if shows:
         _note("the server was stopped")
 
@@ -179,22 +179,6 @@ def _is_in_foreground() -> bool:
 
 def _note(line: str) -> None:
     print_text(f"agentcore-patch: {line}", sys.stderr)
-
-
-@contextmanager
-def _log_file() -> Iterator[Path]:
-    """A temporary file for the server's output, kept if the server fails."""
-    handle, name = tempfile.mkstemp(prefix="agentcore-serve-", suffix=".log")
-    os.close(handle)
-    log = Path(name)
-    try:
-        yield log
-    except ServerError:
-        raise
-    except BaseException:
-        log.unlink(missing_ok=True)
-        raise
-    log.unlink(missing_ok=True)
 
 
 @contextmanager

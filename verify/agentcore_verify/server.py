@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Protocol
 
 import psutil
@@ -138,12 +137,7 @@ class Server:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self, on_loading: OnLoading | None = None) -> None:
@@ -165,30 +159,26 @@ class Server:
                 self._launch()
                 self._wait_ready(on_loading)
                 return
-            except ServerError:
+            except BaseException as error:
                 self.stop()
                 # From 0.5.18 on a warm-up's traceback comes after it.
-                end = self.log_tail(1000)
-                taken = any(_PORT_TAKEN in line.lower() for line in end)
+                end = "\n".join(self.log_tail(1000)).lower()
+                taken = isinstance(error, ServerError) and _PORT_TAKEN in end
                 if not (taken and port_is_ours and attempt < START_ATTEMPTS):
                     raise
-            except BaseException:
-                self.stop()
-                raise
 
     def stop(self) -> None:
-        if self._process is None:
-            return
-        self._find_processes()
-        if self._process.stdin:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()  # This tells the probe to end.
-        if not self._ends_within(STOP_GRACE):
+        if self._process:
             self._find_processes()
-            for process in self._known.values():
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-            self._ends_within(STOP_GRACE)
+            if self._process.stdin:
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()  # This tells the probe to end.
+            if not self._ends_within(STOP_GRACE):
+                self._find_processes()
+                for process in self._known.values():
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+                self._ends_within(STOP_GRACE)
         self._process = None
         self._known.clear()
         if self._scratch:
@@ -262,8 +252,6 @@ class Server:
             with self.log.open("wb") as log:
                 self._process = self._start_process(command, env, log)
         except OSError as error:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
             raise ServerError(f"Cannot run {options.python}: {error}.") from error
 
     def _start_process(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import requests
 
@@ -19,7 +19,6 @@ from agentcore_patches.patches.releases import is_between
 from . import client, differences, profiles
 from .client import Answer, ClientError, Completion, HttpError, Json, OnEvent
 from .contract import Ledger
-from .decoding import Decoder, find_decoder
 from .profiles import AGENTCORE, Profile
 from .results import Difference, Failed, Inconclusive, NotExercised, Skipped
 from .scripted_model import TOOLS, line
@@ -45,6 +44,10 @@ INTERRUPTION_ATTEMPTS = 3
 
 VARIES = "The engine is not deterministic, so answers cannot be compared."
 NOT_DETERMINISTIC = f"{VARIES} Launch it with `-- --enable-deterministic-inference`."
+
+
+Decoder: TypeAlias = Callable[[Sequence[Sequence[int]], bool], list[str]]
+"""Decodes sequences of token IDs; the flag tells whether special tokens are kept."""
 
 
 @dataclass(frozen=True)
@@ -81,45 +84,40 @@ class Exchange:
         raise Failed(f"{self.where}: choice {choice} has no token_ids.")
 
 
+@dataclass(eq=False)
 class Subject:
     """A server that gets the script's questions, by the names of its lines.
 
     By default requests use greedy decoding and `separate_reasoning: false`. No answer,
     or one that breaks the protocol, raises Failed.
+
+    Attributes:
+        launched: True if this command launched it, with the mirroring sampler.
+        is_sglang: False for another engine, and for one that does not show what it is.
+        is_patched: True if the server is SGLang with these patches: stock has no IDs
+            unasked.
+        is_routed: True if a router hides endpoints that the server has.
+        noise: the largest logprob difference between two identical requests.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        model: str = "default",
-        api_key: str | None = None,
-        python: Path | None = None,
-        launched: bool = False,
-        profile: Profile = AGENTCORE,
-        expect_logprobs: str | None = None,
-        sends_bad_ids: bool = True,
-    ) -> None:
-        self.base_url = base_url
-        self.model = model
-        self.api_key = api_key
-        self.python = python
-        self.launched = launched
-        """True if this command launched it, with the mirroring sampler."""
-        self.profile = profile
-        self.expect_logprobs = expect_logprobs
-        self.sends_bad_ids = sends_bad_ids
-        self.ledger = Ledger()
-        self.is_sglang = True
-        """False for another engine, and for one that does not show what it is."""
-        self.is_patched = profile is AGENTCORE
-        """True if the server is SGLang with these patches: stock has no IDs unasked."""
-        self.needs_logprobs = True
-        self.is_routed = False
-        """True if a router hides endpoints that the server has."""
-        self.noise = 0.0
-        """The largest logprob difference between two identical requests."""
-        self._references: dict[str, Exchange] = {}
+    base_url: str
+    model: str = "default"
+    api_key: str | None = None
+    python: Path | None = None
+    launched: bool = False
+    profile: Profile = AGENTCORE
+    expect_logprobs: str | None = None
+    sends_bad_ids: bool = True
+    needs_logprobs: bool = True
+    is_sglang: bool = True
+    is_patched: bool = field(init=False)
+    is_routed: bool = False
+    noise: float = 0.0
+    ledger: Ledger = field(default_factory=Ledger)
+    _references: dict[str, Exchange] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_patched = self.profile is AGENTCORE
 
     @cached_property
     def info(self) -> Json:
@@ -149,13 +147,15 @@ class Subject:
         return frozenset(LOGPROBS.keys() - fields.keys())
 
     def _refuses(self, fields: Json) -> bool:
-        messages = [{"role": "user", "content": "Say hello."}]
-        body = {"model": self.model, "messages": messages, "max_tokens": 4, **fields}
         try:
-            client.chat(self.base_url, api_key=self.api_key, **body)
+            client.chat(self.base_url, api_key=self.api_key, **self._hello(**fields))
         except ClientError as error:
             return client.is_refusal(error)
         return False
+
+    def _hello(self, **fields: Any) -> Json:
+        messages = [{"role": "user", "content": "Say hello."}]
+        return {"model": self.model, "messages": messages, "max_tokens": 8, **fields}
 
     def require_logprobs(self, field: str = "logprobs") -> None:
         if field in self.refused:
@@ -168,10 +168,35 @@ class Subject:
 
     @cached_property
     def decoder(self) -> Decoder | None:
-        """Decodes token IDs; None if nothing here can."""
-        found = find_decoder(self.base_url, self.model, self.api_key)
-        if found is None and self.is_patched and not self.is_routed:
+        """Decodes token IDs in the form that /detokenize takes; None if nothing here can."""
+        for decoder in (self._decode_by_sglang, self._decode_by_vllm):
+            try:
+                decoder([[5]], True)
+            except (ClientError, ValueError):
+                continue
+            return decoder
+        if self.is_patched and not self.is_routed:
             raise Failed("/detokenize does not decode token IDs.")
+        return None
+
+    def _decode_by_sglang(
+        self, sequences: Sequence[Sequence[int]], special: bool
+    ) -> list[str]:
+        tokens = [list(ids) for ids in sequences]
+        return list(self._detokenize("text", tokens, skip_special_tokens=not special))
+
+    def _decode_by_vllm(
+        self, sequences: Sequence[Sequence[int]], special: bool
+    ) -> list[str]:
+        # It keeps special tokens.
+        return [str(self._detokenize("prompt", list(ids))) for ids in sequences]
+
+    def _detokenize(self, key: str, tokens: list[Any], **more: Any) -> Any:
+        body = {"model": self.model, "tokens": tokens, **more}
+        with self.post("/detokenize", body) as response:
+            found = profiles.at(response.json(), key)
+        if found is None:
+            raise client.BrokenAnswer(f"/detokenize: the answer has no {key}.")
         return found
 
     @cached_property
@@ -218,12 +243,7 @@ class Subject:
 
         `may_refuse`: return None if such a request is refused.
         """
-        body = {
-            "model": self.model,
-            "messages": [{"role": "user", "content": "Say hello."}],
-            "max_tokens": 8,
-            **profile.fields(stream=False),
-        }
+        body = self._hello(**profile.fields(stream=False))
         try:
             answer = self.post("/v1/chat/completions", body).json()
         except (ClientError, ValueError) as error:
@@ -415,9 +435,14 @@ class Subject:
             left, one, right, other, decode if self.can_decode else None
         )
 
+    def post_json(self, path: str, body: Json, where: str = "") -> Any:
+        """Return the JSON answer of an endpoint, not streamed; Failed if there is none."""
+        with self.asking(where or path):
+            url = f"{self.base_url}{path}"
+            return client.post_json(url, body, api_key=self.api_key)
+
     def generate(self, **body: Any) -> Any:
-        with self.asking("/generate"):
-            return client.generate(self.base_url, api_key=self.api_key, **body)
+        return self.post_json("/generate", body)
 
     def generate_stream(self, **body: Any) -> Iterator[Json]:
         with self.asking("streaming /generate"):

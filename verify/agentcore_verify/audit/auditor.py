@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import replace
 
 from . import drift, sampling
-from .findings import FINDINGS, Finding
+from .findings import BY_TOKENIZER, FINDINGS
 from .prefixes import Prefixes
-from .results import Audit, Example, Row, State
+from .results import Audit, Example, Finding, State
 from .tokens import Tokens
 from .turns import Answer, Turn
 
-
-@dataclass
-class _Tally:
-    """The count of a finding, its causes, and its first example."""
-
-    count: int = 0
-    causes: Counter[str] = field(default_factory=Counter)
-    first: Example | None = None
+UNVERSIONED = "weight-version-missing"
 
 
 class Auditor:
@@ -28,14 +22,14 @@ class Auditor:
 
     def __init__(self, tokens: Tokens | None = None) -> None:
         self._tokens = tokens
-        self._tallies = {finding.name: _Tally() for finding in FINDINGS}
+        self._found = {one.name: replace(one, causes=Counter()) for one in FINDINGS}
         self._prefixes = Prefixes(tokens)
         self._turns = self._failed = self._answers = self._n_tokens = 0
-        self._compared = self._compared_tokens = self._differing_tokens = 0
+        self._compared = self._differing_tokens = self._compared_tokens = 0
         self._versioned: Counter[str] = Counter()
         """Number of answers with a weight version, by shape."""
-        self._unversioned: dict[str, _Tally] = {}
-        """Number of answers without a weight version, by shape."""
+        self._unversioned: dict[str, Example] = {}
+        """The first answer without a weight version, by shape."""
         self._start = time.monotonic()
 
     def add(self, turn: Turn, place: str, source: str = "") -> None:
@@ -45,10 +39,16 @@ class Auditor:
             return
         self._turns += 1
 
-        def note(name: str, seen: str, cause: str = "", choice: int = 0) -> None:
-            self._note(
-                self._tallies[name], Example(place, turn.session, choice, seen), cause
+        def note(name: str, seen: str, cause: str = "", choice: int = 0) -> Example:
+            finding, example = (
+                self._found[name],
+                Example(place, turn.session, choice, seen),
             )
+            finding.count += 1
+            finding.first = finding.first or example
+            if cause:
+                finding.causes[cause] = finding.causes.get(cause, 0) + 1
+            return example
 
         answers = [
             (choice, answer)
@@ -65,34 +65,30 @@ class Auditor:
             if answer.versions:
                 self._versioned[turn.shape] += 1
             else:
-                tally = self._unversioned.setdefault(turn.shape, _Tally())
-                self._note(tally, Example(place, turn.session, choice, ""))
+                example = note(UNVERSIONED, "", turn.shape, choice)
+                self._unversioned.setdefault(turn.shape, example)
             if self._tokens is not None:
-                for name, seen, cause in self._text_findings(turn, answer):
+                for name, seen, cause in self._look_at_text(turn, answer, self._tokens):
                     note(name, seen, cause, choice)
         if found := self._prefixes.add(turn, source):
-            note("prefix-broken", found.seen, found.why)
+            note("prefix-broken", *found)
 
-    def _text_findings(self, turn: Turn, answer: Answer) -> list[tuple[str, str, str]]:
-        assert self._tokens
+    def _look_at_text(
+        self, turn: Turn, answer: Answer, tokens: Tokens
+    ) -> Iterator[tuple[str, str, str]]:
         try:
-            found = drift.compare(answer, turn.stops, self._tokens)
+            found = drift.compare(answer, turn.stops, tokens)
         except drift.TextDiffers as differs:
             self._compared += 1
-            return [("text-differs", str(differs), "")]
+            yield "text-differs", str(differs), ""
+            return
         if found is None:
-            return []
+            return
         self._compared += 1
         self._compared_tokens += found.tokens
         self._differing_tokens += found.differing
-        return [("drift", found.seen, found.cause)] if found.differing else []
-
-    @staticmethod
-    def _note(tally: _Tally, example: Example, cause: str = "") -> None:
-        tally.count += 1
-        tally.first = tally.first or example
-        if cause:
-            tally.causes[cause] += 1
+        if found.differing:
+            yield "drift", found.seen, found.cause
 
     def result(
         self,
@@ -100,12 +96,6 @@ class Auditor:
         tokenizer: str | None = None,
         max_drift: float = 0.0,
     ) -> Audit:
-        missing = self._tallies["weight-version-missing"] = _Tally()
-        for shape, tally in self._unversioned.items():
-            if self._versioned[shape] and tally.first:
-                missing.count += tally.count
-                missing.causes[shape] += tally.count
-                missing.first = missing.first or tally.first
         return Audit(
             files=files,
             turns=self._turns,
@@ -118,61 +108,56 @@ class Auditor:
             max_drift=max_drift,
             seconds=time.monotonic() - self._start,
             notes=tuple(self._notes()),
-            findings=tuple(self._row(finding, max_drift) for finding in FINDINGS),
+            findings=tuple(
+                self._judged(one, max_drift) for one in self._found.values()
+            ),
         )
 
-    def _notes(self) -> list[str]:
-        notes = []
+    def _notes(self) -> Iterator[str]:
         if self._failed:
-            notes.append(f"{self._failed} failed requests were skipped.")
+            yield f"{self._failed} failed requests were skipped."
         if self._prefixes.unmatched:
-            notes.append(
+            yield (
                 f"{self._prefixes.unmatched} turns were not compared with the previous "
                 "turn: it is not in the recording, has no IDs, or is too far back."
             )
         if self._answers and not self._versioned:
-            notes.append("No answer has a weight version.")
+            yield "No answer has a weight version."
         if self._tokens is None:
-            names = [one.name for one in FINDINGS if one.needs_tokenizer]
-            notes.append(f"Give --tokenizer to check {' and '.join(names)}.")
-        return notes
+            yield f"Give --tokenizer to check {' and '.join(BY_TOKENIZER)}."
 
-    def _row(self, finding: Finding, max_drift: float) -> Row:
-        tally = self._tallies[finding.name]
-        is_drift = finding.name == "drift"
-        of = self._checked(finding)
-        state = State.FOUND if tally.count else State.CLEAN
-        if not of or (finding.needs_tokenizer and self._tokens is None):
+    def _judged(self, finding: Finding, max_drift: float) -> Finding:
+        """Return a finding with its state, and the number of the checked."""
+        name, of = finding.name, self._answers
+        if name in BY_TOKENIZER:
+            of = self._compared
+        elif name == "prompt-ids-missing":
+            of = self._turns
+        elif name == "prefix-broken":
+            of = self._prefixes.compared
+        elif name == "weight-versions-mixed":
+            of = self._versioned.total()
+        elif name == UNVERSIONED:
+            finding = self._unversioned_beside_versioned(finding)
+            of = self._versioned.total() + finding.count
+        if name == "drift":
+            finding = replace(
+                finding, tokens=self._differing_tokens, of_tokens=self._compared_tokens
+            )
+        state = State.FOUND if finding.count else State.CLEAN
+        if not of:
             state = State.NOT_CHECKED
-        elif is_drift and tally.count:
-            allowed = max_drift * self._compared_tokens
-            if self._differing_tokens <= allowed:
-                state = State.TOLERATED
-        return Row(
-            name=finding.name,
-            state=state,
-            count=tally.count,
-            of=of,
-            unit=finding.unit,
-            tokens=self._differing_tokens if is_drift else None,
-            of_tokens=self._compared_tokens if is_drift else None,
-            causes=dict(tally.causes.most_common()),
-            first=tally.first,
-            meaning=finding.meaning,
-            remedy=finding.remedy,
-            page=finding.page,
-        )
+        elif finding.count and finding.of_tokens and finding.share <= max_drift:
+            state = State.TOLERATED
+        causes = dict(Counter(finding.causes).most_common())
+        return replace(finding, state=state, of=of, causes=causes)
 
-    def _checked(self, finding: Finding) -> int:
-        if finding.needs_tokenizer:
-            return self._compared
-        unversioned = (self._unversioned.get(shape) for shape in self._versioned)
-        versioned = self._versioned.total()
-        by_name = {
-            "prompt-ids-missing": self._turns,
-            "prefix-broken": self._prefixes.compared,
-            "weight-versions-mixed": versioned,
-            "weight-version-missing": versioned
-            + sum(tally.count for tally in unversioned if tally),
+    def _unversioned_beside_versioned(self, finding: Finding) -> Finding:
+        """Leave out the shapes of which no answer has a weight version."""
+        causes = {
+            shape: count
+            for shape, count in finding.causes.items()
+            if self._versioned[shape]
         }
-        return by_name.get(finding.name, self._answers)
+        first = next(map(self._unversioned.__getitem__, causes), None)
+        return replace(finding, count=sum(causes.values()), causes=causes, first=first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,6 @@ from ..report import print_drawn
 from .auditor import Auditor
 from .lines import STDIN, turns_in
 from .report import render_json, render_svg, render_table
-from .results import Audit
 from .tokens import Tokens
 
 _LOG_WIDTH = 100
@@ -103,13 +103,6 @@ def audit(
     if as_json:
         print_text(render_json(result))
     elif asked.detail != "quiet" or result.exit_code:
-        _print(asked, result)
+        render = partial(render_table, result, verbose=asked.detail == "verbose")
+        print_drawn(render, asked.color, _LOG_WIDTH)
     return result.exit_code
-
-
-def _print(asked: Asked, result: Audit) -> None:
-    def render(width: int, colour: bool) -> str:
-        verbose = asked.detail == "verbose"
-        return render_table(result, width, colour=colour, verbose=verbose)
-
-    print_drawn(render, asked.color, _LOG_WIDTH)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .tokens import BROKEN, Tokens
-from .turns import Answer, Call
+from .turns import Answer
 
 Item = TypeVar("Item")
 
@@ -43,12 +43,18 @@ def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | Non
     if answer.ids:
         body = tokens.without_end(answer.ids)
         again, cause = _text_to_tokenize(answer, body, stops, tokens)
-        return _compared(body, tokens.encode(again), cause, tokens)
-    if answer.pieces:
-        by_pieces = _compare_pieces(answer, answer.pieces, tokens)
-        if by_pieces:
-            return by_pieces
-    return _compare_counts(answer, stops, tokens)
+        # Another text may have the same tokens if the tokenizer normalizes it.
+        return _compared(
+            body,
+            tokens.encode(again),
+            lambda left, right: cause or _cause(left, right, tokens),
+            # One more than an example shows, so that it ends with dots.
+            lambda ids: _listed(
+                [repr(one)[1:-1] for one in tokens.decode_each(ids[:7])]
+            ),
+        )
+    by_pieces = answer.pieces and _compare_pieces(answer, answer.pieces, tokens)
+    return by_pieces or _compare_counts(answer, stops, tokens)
 
 
 # With token IDs.
@@ -95,10 +101,16 @@ def _with_parts(answer: Answer, decoded: str) -> tuple[str, str]:
             raise TextDiffers(f"no call of {call.name} in {_shown(decoded)}")
         if not call.arguments.strip() or call.arguments in again:
             continue
-        raw = _spelled(call, again)
-        if raw:
-            again, respelled = again.replace(raw, call.arguments, 1), True
-        elif not (answer.was_cut or _has_values(call, decoded)):
+        try:
+            wanted = json.loads(call.arguments)
+        except ValueError:
+            is_there = _squeezed(call.arguments) in bare
+        else:
+            raw = next((raw for raw, value in _objects(again) if value == wanted), "")
+            if raw:
+                again, respelled = again.replace(raw, call.arguments, 1), True
+            is_there = bool(raw) or _has_values(wanted, decoded)
+        if not (is_there or answer.was_cut):
             raise TextDiffers(_difference(call.arguments, decoded))
     return again, "tool arguments respelled" if respelled else ""
 
@@ -113,18 +125,6 @@ def _is_in_order(words: Sequence[str], text: str) -> bool:
     return True
 
 
-def _spelled(call: Call, text: str) -> str:
-    """Return a call's arguments as the model spelled them; empty if not found as JSON."""
-    try:
-        wanted = json.loads(call.arguments)
-    except ValueError:
-        return ""
-    for raw, value in _objects(text):
-        if value == wanted:
-            return raw
-    return ""
-
-
 def _objects(text: str) -> Iterator[tuple[str, Any]]:
     decoder = json.JSONDecoder()
     for found in re.finditer("{", text):
@@ -135,13 +135,9 @@ def _objects(text: str) -> Iterator[tuple[str, Any]]:
         yield text[found.start() : end], value
 
 
-def _has_values(call: Call, text: str) -> bool:
-    """True if a string contains the value of each argument of a call."""
-    try:
-        wanted = json.loads(call.arguments)
-    except ValueError:
-        return _squeezed(call.arguments) in _squeezed(text)
-    values = wanted.values() if isinstance(wanted, dict) else [wanted]
+def _has_values(arguments: Any, text: str) -> bool:
+    """True if a text has the value of each argument of a call."""
+    values = arguments.values() if isinstance(arguments, dict) else [arguments]
     return all(
         value in text if isinstance(value, str) else json.dumps(value) in text
         for value in values
@@ -153,30 +149,27 @@ def _squeezed(text: str) -> str:
 
 
 def _compared(
-    sampled: list[int], again: list[int], cause: str, tokens: Tokens
+    sampled: list[Item],
+    again: list[Item],
+    cause_of: Callable[[list[Item], list[Item]], str],
+    show: Callable[[list[Item]], str],
 ) -> Drift:
-    if sampled == again:
-        # Another text may have the same tokens if the tokenizer normalizes it.
+    """Compare the sampled tokens with others, between their equal starts and ends."""
+    shorter = min(len(sampled), len(again))
+    start = end = 0
+    while start < shorter and sampled[start] == again[start]:
+        start += 1
+    while end < shorter - start and sampled[-1 - end] == again[-1 - end]:
+        end += 1
+    left, right = sampled[start : len(sampled) - end], again[start : len(again) - end]
+    if not (left or right):
         return Drift(len(sampled))
-    left, right = _unequal(sampled, again)
     return Drift(
         tokens=len(sampled),
         differing=max(len(left), len(right)),
-        cause=cause or _cause(left, right, tokens),
-        seen=f"sampled {_pieces(left, tokens)}, tokenized again {_pieces(right, tokens)}",
+        cause=cause_of(left, right),
+        seen=f"sampled {show(left)}, tokenized again {show(right)}",
     )
-
-
-def _unequal(left: list[Item], right: list[Item]) -> tuple[list[Item], list[Item]]:
-    """Return the parts of two lists between their equal starts and ends."""
-    shorter = min(len(left), len(right))
-    start = 0
-    while start < shorter and left[start] == right[start]:
-        start += 1
-    end = 0
-    while end < shorter - start and left[-1 - end] == right[-1 - end]:
-        end += 1
-    return left[start : len(left) - end], right[start : len(right) - end]
 
 
 def _cause(left: list[int], right: list[int], tokens: Tokens) -> str:
@@ -195,11 +188,6 @@ def _has_emoji(text: str) -> bool:
         one == BROKEN or ord(one) > 0xFFFF or "\u2600" <= one <= "\u27bf"
         for one in text
     )
-
-
-def _pieces(ids: list[int], tokens: Tokens) -> str:
-    # One more than the example shows, so that it ends with dots.
-    return _listed([repr(piece)[1:-1] for piece in tokens.decode_each(ids[:7])])
 
 
 def _difference(text: str, decoded: str) -> str:
@@ -237,15 +225,13 @@ def _compare_pieces(
             return None
         text = answer.text
     again = [_bare(piece) for piece in tokens.decode_each(tokens.encode(text))]
-    bare = [_bare(piece) for piece in sampled]
-    left, right = _unequal(bare, again)
-    if not left and not right:
-        return Drift(len(sampled))
-    return Drift(
-        tokens=len(sampled),
-        differing=max(len(left), len(right)),
-        cause="emoji" if _has_emoji("".join([*left, *right])) else "split merges",
-        seen=f"sampled {_listed(left)}, tokenized again {_listed(right)}",
+    return _compared(
+        [_bare(piece) for piece in sampled],
+        again,
+        lambda left, right: (
+            "emoji" if _has_emoji("".join([*left, *right])) else "split merges"
+        ),
+        _listed,
     )
 
 

@@ -21,6 +21,8 @@ STDIN = "-"
 LONGEST_LINE = 256 * 2**20
 """Size limit of a line, in bytes."""
 
+ONE_OBJECT = "Write one JSON object per turn and line."
+
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -47,37 +49,28 @@ def _turns_in_stream(stream: BinaryIO, name: str) -> Iterator[tuple[str, Turn]]:
         if len(line) > LONGEST_LINE:
             raise UsageError(
                 f"{place} is longer than {LONGEST_LINE // 2**20} MiB.",
-                hint="Write one JSON object per turn and line.",
+                hint=ONE_OBJECT,
             )
         if not line.strip():
             continue
-        try:
-            yield from _turns_in_line(line, place)
-        except _NotJson as error:
-            if not line.endswith(b"\n"):
-                raise UsageError(
-                    f"{place}, the last one, is cut off: {error}.",
-                    hint="Wait until the file is complete, or remove that line.",
-                ) from error
-            raise UsageError(
-                f"{place} is not JSON: {error}.",
-                hint="Write one JSON object per turn and line.",
-            ) from error
-
-
-class _NotJson(Exception):
-    """Input is not valid JSON; the message names the position."""
+        yield from _turns_in_line(line, place)
 
 
 def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:
     try:
         record: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise _NotJson(f"{error.msg} at character {error.pos + 1}") from error
-    except RecursionError as error:
-        raise _NotJson("it is nested too deeply") from error
-    except ValueError as error:
-        raise _NotJson(str(error).partition(":")[0]) from error
+    except (ValueError, RecursionError) as error:
+        why = str(error).partition(":")[0]
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{error.msg} at character {error.pos + 1}"
+        elif isinstance(error, RecursionError):
+            why = "it is nested too deeply"
+        if isinstance(line, bytes) and not line.endswith(b"\n"):
+            raise UsageError(
+                f"{place}, the last one, is cut off: {why}.",
+                hint="Wait until the file is complete, or remove that line.",
+            ) from error
+        raise UsageError(f"{place} is not JSON: {why}.", hint=ONE_OBJECT) from error
     try:
         if not isinstance(record, dict):
             raise BadRecord("is not a JSON object")
@@ -100,7 +93,7 @@ def _turns_in_database(file: str) -> Iterator[tuple[str, Turn]]:
                 yield from _turns_in_line(data, f"{file}, row {number} of `traces`")
         finally:
             database.close()
-    except (sqlite3.Error, _NotJson, TypeError) as error:
+    except (sqlite3.Error, TypeError) as error:
         raise UsageError(
             f"{file} is a SQLite database, but not one of rllm-model-gateway: {error}.",
         ) from error

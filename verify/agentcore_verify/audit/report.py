@@ -11,8 +11,8 @@ from rich.text import Text
 
 from agentcore_patches.shell.json_output import as_json
 
-from ..report import SVG_WIDTH, drawn, picture, separated, wrapped
-from .results import Audit, Row, State
+from ..report import Lines, drawn, picture, plain_table, separated, verdict_text
+from .results import Audit, Finding, State
 
 TITLE = "agentcore-patch audit"
 
@@ -37,41 +37,29 @@ def render_table(
 
     With `verbose`, also the meaning of the others.
     """
-    width = max(width, _MIN_WIDTH)
-    return drawn(_contents(audit, width, verbose=verbose), width, colour=colour)
+    contents = _contents(audit, verbose=verbose)
+    return drawn(contents, max(width, _MIN_WIDTH), colour=colour)
 
 
 def render_svg(audit: Audit) -> str:
-    return picture(_contents(audit, SVG_WIDTH), TITLE)
+    return picture(_contents(audit), TITLE)
 
 
-def _contents(audit: Audit, width: int, *, verbose: bool = False) -> RenderableType:
-    parts: list[RenderableType] = [
-        wrapped(_heading(audit), width),
-        _table(audit),
-        *_details(audit, width, verbose=verbose),
-    ]
-    if audit.notes:
-        parts.append(wrapped("\n".join(audit.notes), width))
-    parts.append(_verdict(audit, width))
-    return separated(parts)
-
-
-def _heading(audit: Audit) -> str:
+def _contents(audit: Audit, *, verbose: bool = False) -> RenderableType:
     names = ", ".join(audit.files[:3]) + (", ..." if len(audit.files) > 3 else "")
-    return (
+    heading = (
         f"{names}: {audit.turns:,} turns, {audit.answers:,} answers, "
         f"{audit.tokens:,} tokens"
     )
+    parts = [Lines(heading), _table(audit), *_details(audit, verbose=verbose)]
+    if audit.notes:
+        parts.append(Lines("\n".join(audit.notes)))
+    return separated([*parts, _verdict(audit)])
 
 
 def _table(audit: Audit) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("LOOKED FOR", no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
-    table.add_column("COUNT", no_wrap=True, justify="right")
-    table.add_column("OF", no_wrap=True)
-    table.add_column("SHARE", no_wrap=True, justify="right")
+    heads = ("LOOKED FOR", "STATE", "COUNT", "OF", "SHARE")
+    table = plain_table(*heads, right=("COUNT", "SHARE"))
     for row in audit.findings:
         state = row.state.value
         shown = state.upper() if row.state is State.FOUND else state
@@ -86,24 +74,24 @@ def _table(audit: Audit) -> Table:
     return table
 
 
-def _percent(row: Row) -> str:
+def _percent(row: Finding) -> str:
     return "0 %" if row.share == 0 else f"{100 * row.share:.3g} %"
 
 
-def _details(audit: Audit, width: int, *, verbose: bool) -> Iterator[RenderableType]:
+def _details(audit: Audit, *, verbose: bool) -> Iterator[RenderableType]:
     for row in audit.findings:
         if row.count or verbose:
             parts: list[RenderableType] = [
                 Text(f"{row.name}: {row.state.value}", _STYLES[row.state]),
-                wrapped(row.meaning, width),
+                Lines(row.meaning),
             ]
             lines = [*_seen(row), f"What to do: {row.remedy}"] if row.count else []
             if lines:
-                parts.append(wrapped("\n".join(lines), width))
+                parts.append(Lines("\n".join(lines)))
             yield Group(*parts)
 
 
-def _seen(row: Row) -> Iterator[str]:
+def _seen(row: Finding) -> Iterator[str]:
     if row.tokens is not None:
         yield f"{row.tokens:,} of {row.of_tokens:,} tokens differ."
     if row.causes:
@@ -116,11 +104,10 @@ def _seen(row: Row) -> Iterator[str]:
         yield f"First in {row.first.place}{session}{choice}{seen}"
 
 
-def _verdict(audit: Audit, width: int) -> Text:
+def _verdict(audit: Audit) -> Lines:
     found = [row.name for row in audit.findings if row.state is State.FOUND]
     word = "CLEAN" if audit.clean else "FOUND"
     names = ", ".join(found) or "nothing was found"
     more = "" if audit.clean else "\nSee `agentcore-patch docs audit`."
-    text = wrapped(f"{word}: {names} ({audit.seconds:.1f} s).{more}", width)
-    text.stylize(f"bold {'green' if audit.clean else 'red'}", 0, len(word))
-    return text
+    text = f"{word}: {names} ({audit.seconds:.1f} s).{more}"
+    return verdict_text(text, passed=audit.clean)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -33,9 +32,9 @@ class Example:
     seen: str
 
 
-@dataclass(frozen=True)
-class Row:
-    """One finding of an audit.
+@dataclass
+class Finding:
+    """A defect that recorded rollouts may have, and how many have it.
 
     Attributes:
         name: the name of the finding.
@@ -53,17 +52,17 @@ class Row:
     """
 
     name: str
-    state: State
-    count: int
-    of: int
-    unit: str
-    tokens: int | None
-    of_tokens: int | None
-    causes: Mapping[str, int]
-    first: Example | None
-    meaning: str
-    remedy: str
-    page: str
+    state: State = State.NOT_CHECKED
+    count: int = 0
+    of: int = 0
+    unit: str = "answers"
+    tokens: int | None = None
+    of_tokens: int | None = None
+    causes: dict[str, int] = field(default_factory=dict)
+    first: Example | None = None
+    meaning: str = ""
+    remedy: str = ""
+    page: str = "audit"
 
     @property
     def share(self) -> float:
@@ -104,7 +103,7 @@ class Audit:
     max_drift: float
     seconds: float
     notes: tuple[str, ...]
-    findings: tuple[Row, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def clean(self) -> bool:

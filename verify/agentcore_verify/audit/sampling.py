@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from .turns import Answer, Span
+from .turns import Answer
 
 ZEROS = 8
 """A run of this many logprobs that are exactly 0 was filled in."""
@@ -32,7 +32,12 @@ def look_at(answer: Answer) -> Iterator[Found]:
     else:
         yield from _look_at_logprobs(answer, answer.logprobs)
     if len({span.version for span in answer.versions}) > 1:
-        yield "weight-versions-mixed", spans_text(answer.versions)
+        spans = (
+            f"version {span.version} from token {span.start}"
+            + ("" if span.end is None else f" to {span.end}")
+            for span in answer.versions
+        )
+        yield "weight-versions-mixed", ", ".join(spans)
 
 
 def _look_at_logprobs(
@@ -99,11 +104,3 @@ def _around(logprobs: Sequence[float | None], where: int) -> str:
     values = ", ".join("null" if one is None else f"{one:g}" for one in shown)
     more = ", ..." if where + 3 < len(logprobs) else ""
     return f"token {where} of {len(logprobs)}: {values}{more}"
-
-
-def spans_text(spans: Sequence[Span]) -> str:
-    return ", ".join(
-        f"version {span.version} from token {span.start}"
-        + ("" if span.end is None else f" to {span.end}")
-        for span in spans
-    )

@@ -63,6 +63,11 @@ class Tokens:
     def decode(self, ids: Sequence[int], *, special: bool = True) -> str:
         return str(self._tokenizer.decode([*ids], skip_special_tokens=not special))
 
+    def decode_all(
+        self, sequences: Sequence[Sequence[int]], special: bool
+    ) -> list[str]:
+        return [self.decode(ids, special=special) for ids in sequences]
+
     def decode_each(self, ids: Sequence[int]) -> list[str]:
         return [self.decode([one]) for one in ids]
 

@@ -34,11 +34,28 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One choice of a turn.
+class Message:
+    """A message of a request. A system message has the role `system`."""
+
+    role: str = "assistant"
+    text: str = ""
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
+
+
+def joined(messages: Sequence[Message]) -> Message:
+    return Message(
+        text="".join(message.text for message in messages),
+        reasoning="".join(message.reasoning for message in messages),
+        calls=tuple(call for message in messages for call in message.calls),
+    )
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """One choice of a turn; its text is without reasoning and tool calls.
 
     Attributes:
-        text: the text without reasoning and tool calls.
         ids: the token IDs; None if none were recorded.
         logprobs: the logprob of each token, None for null; None if none were recorded.
         pieces: the text of each token as the logprobs have it.
@@ -48,9 +65,6 @@ class Answer:
         versions: the weight versions that sampled the tokens.
     """
 
-    text: str = ""
-    reasoning: str = ""
-    calls: tuple[Call, ...] = ()
     ids: list[int] | None = None
     logprobs: list[float | None] | None = None
     pieces: list[str] | None = None
@@ -69,27 +83,7 @@ class Answer:
 
     @property
     def length(self) -> int:
-        known = (self.ids, self.logprobs)
-        return next((len(values) for values in known if values), self.tokens or 0)
-
-
-@dataclass(frozen=True)
-class Message:
-    """A message of a request. A system message has the role `system`."""
-
-    role: str
-    text: str
-    reasoning: str = ""
-    calls: tuple[Call, ...] = ()
-
-
-def joined(messages: Sequence[Message]) -> Message:
-    return Message(
-        role="assistant",
-        text="".join(message.text for message in messages),
-        reasoning="".join(message.reasoning for message in messages),
-        calls=tuple(call for message in messages for call in message.calls),
-    )
+        return len(self.ids or self.logprobs or ()) or self.tokens or 0
 
 
 @dataclass(frozen=True)

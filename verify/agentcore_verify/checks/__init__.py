@@ -16,12 +16,12 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 
 from agentcore_verify.client import ClientError
-from agentcore_verify.results import Failed, NotPassed, Outcome, Result, Skipped
+from agentcore_verify.results import Failed, NotPassed, Result, Skipped
 from agentcore_verify.subject import Subject
 
 NAMES = (
@@ -67,12 +67,11 @@ class Check:
     check: Callable[[Subject], str]
     rules: tuple[int, ...] = ()
 
-    def without_extra(self, patches: tuple[str, ...] | None) -> Result | None:
-        """Return the result if its extra is not among these patches, else None."""
+    def without_extra(self, patches: tuple[str, ...] | None) -> Skipped | None:
+        """Return why it is skipped if its extra is not among these patches."""
         if not self.extra or patches is None or self.extra in patches:
             return None
-        message = f"The extra {self.extra} is not installed."
-        return Result(self.name, Outcome.SKIPPED, message)
+        return Skipped(f"The extra {self.extra} is not installed.")
 
     def run(self, subject: Subject, skipped: Skipped | None = None) -> Result:
         """Run the check, unless it is skipped; the result includes its exceptions."""
@@ -91,13 +90,8 @@ class Check:
             what = f"{type(error).__name__}: {error}"
             ended = Failed(f"An answer does not have the expected form ({what}).")
         subject.ledger.end(ended, message)
-        ended = subject.ledger.first or ended
-        result = Result(self.name, Outcome.PASSED, message)
-        if ended:
-            result = Result(
-                self.name, ended.outcome, str(ended), ended.advice, ended.difference
-            )
-        return replace(result, seconds=time.monotonic() - began)
+        end = subject.ledger.first or ended or message
+        return Result.of(self.name, end, seconds=time.monotonic() - began)
 
 
 @cache

@@ -36,23 +36,15 @@ def check(subject: Subject) -> str:
     }
     version, read = _run(subject, task)
     for reply, answers in zip(references, read, strict=True):
-        choices = range(len(reply.completions))
-        expected = [list(reply.prompt_ids), *(list(reply.ids(i)) for i in choices)]
+        expected = {"prompt_token_ids": reply.prompt_ids} | {
+            f"token_ids of choice {i}": reply.ids(i)
+            for i in range(len(reply.completions))
+        }
         for mode, answer in answers.items():
-            _assert_read(subject, f"openai {version}, {mode}", expected, answer)
+            for (name, sent), got in zip(expected.items(), answer, strict=False):
+                message = f"openai {version}, {mode}: {name} differ from what the server sent."
+                subject.assert_ids(message, "sent", sent, "read", got or [])
     return f"openai {version}: {2 * len(references)} answers"
-
-
-def _assert_read(
-    subject: Subject, where: str, expected: list[list[int]], read: list[Any]
-) -> None:
-    names = [
-        "prompt_token_ids",
-        *(f"token_ids of choice {i}" for i in range(len(read))),
-    ]
-    for name, sent, got in zip(names, expected, read, strict=False):
-        message = f"{where}: {name} differ from what the server sent."
-        subject.assert_ids(message, "sent", sent, "read", got or [])
 
 
 def _run(subject: Subject, task: dict[str, Any]) -> tuple[str, Any]:

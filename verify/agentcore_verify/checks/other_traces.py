@@ -17,57 +17,61 @@ from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import MAX_TOKENS, Exchange, Subject
 
 QUESTION = "emoji"
+COMPLETIONS = "/v1/completions"
+RESPONSES = "/v1/responses"
 BY_ID = "return_tokens_as_token_ids"
 FLAT = "return_token_logprobs"
 
 
 def check(subject: Subject) -> str:
     chat = subject.reference(QUESTION, separate_reasoning=True)
-    _check_completions(subject, chat)
-    paths = ["/v1/completions"]
+    messages = line(QUESTION).messages
+    prompt = list(chat.prompt_ids)
+    bodies: dict[str, Json] = {
+        COMPLETIONS: {"prompt": prompt, "max_tokens": MAX_TOKENS, "logprobs": 1}
+    }
     if subject.has_messages():
-        _check_messages(subject, chat)
-        paths.append("/v1/messages")
+        bodies["/v1/messages"] = {"messages": messages, "max_tokens": MAX_TOKENS}
     if subject.traces_responses():
-        _check_responses(subject, chat)
-        paths.append("/v1/responses")
+        bodies[RESPONSES] = {
+            # From 0.5.20 on, another name is rejected here.
+            "model": subject.served_model(),
+            "input": messages,
+            # SGLang generates two fewer.
+            "max_output_tokens": MAX_TOKENS + 2,
+        }
+    for path, body in bodies.items():
+        with subject.asking(f"{path} with return_token_ids"):
+            by_mode = subject.in_both_modes(path, {"return_token_ids": True, **body})
+        if path == RESPONSES:
+            by_mode["the last event"] = [by_mode["streaming"][-1]["response"]]
+        for mode, answers in by_mode.items():
+            if path == COMPLETIONS:
+                answers = [choice for answer in answers for choice in answer["choices"]]
+            _assert_trace(subject, f"{path}, {mode}", chat, answers)
     for stream in (False, True):
         _check_names(subject, chat, stream)
-    return f"{len(chat.ids())} tokens by {', '.join(paths)} and token_id:N"
+    return f"{len(chat.ids())} tokens by {', '.join(bodies)} and token_id:N"
 
 
-def _check_completions(subject: Subject, chat: Exchange) -> None:
-    body = {"prompt": list(chat.prompt_ids), "max_tokens": MAX_TOKENS, "logprobs": 1}
-    for where, answers in _ask(subject, "/v1/completions", body).items():
-        choices = [choice for answer in answers for choice in answer["choices"]]
-        traced = [
-            {**choice, "token_logprobs": (choice.get("logprobs") or {}).get("tokens")}
-            for choice in choices
-        ]
-        _assert_trace(subject, where, chat, choices, traced)
-
-
-def _check_messages(subject: Subject, chat: Exchange) -> None:
-    body = {"messages": line(QUESTION).messages, "max_tokens": MAX_TOKENS}
-    for where, answers in _ask(subject, "/v1/messages", body).items():
-        messages = [answer.get("message", answer) for answer in answers]
-        _assert_trace(subject, where, chat, messages, answers)
-
-
-def _check_responses(subject: Subject, chat: Exchange) -> None:
-    path = "/v1/responses"
-    body = {
-        # From 0.5.20 on, another name is rejected here.
-        "model": subject.served_model(),
-        "input": line(QUESTION).messages,
-        # SGLang generates two fewer.
-        "max_output_tokens": MAX_TOKENS + 2,
-    }
-    traces = _ask(subject, path, body)
-    last: Json = traces[f"{path}, streaming"][-1]["response"]
-    for where, answers in {**traces, f"{path}, the last event": [last]}.items():
-        first: Json = answers[0].get("response") or answers[0]
-        _assert_trace(subject, where, chat, [first], answers)
+def _assert_trace(
+    subject: Subject, where: str, chat: Exchange, answers: list[Json]
+) -> None:
+    """Failed unless the trace is the chat's, with a logprob for each token ID."""
+    for part in answers:
+        logprobs = (part.get("logprobs") or {}).get("tokens")
+        logprobs = part.get("token_logprobs", logprobs)
+        assert_aligned(where, part.get("token_ids"), logprobs)
+    prompts = [one.get("message") or one.get("response") or one for one in answers]
+    if where.startswith(RESPONSES):
+        prompts = prompts[:1]  # Each event with a response repeats them.
+    for name, expected, parts in (
+        ("prompt_token_ids", chat.prompt_ids, prompts),
+        ("token_ids", chat.ids(), answers),
+    ):
+        got = [value for part in parts for value in part.get(name) or ()]
+        message = f"{where}: {name} differ from those of the chat endpoint."
+        subject.assert_ids(message, "chat", expected, where, got)
 
 
 def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
@@ -89,32 +93,3 @@ def _check_names(subject: Subject, chat: Exchange, stream: bool) -> None:
     ]
     if flat != [entry["logprob"] for entry in entries]:
         raise Failed(f"{reply.where} with {FLAT}: token_logprobs are not the logprobs.")
-
-
-def _ask(subject: Subject, path: str, body: Json) -> dict[str, list[Json]]:
-    """Return the response and the events of a stream, by their names in messages."""
-    with subject.asking(f"{path} with return_token_ids"):
-        by_mode = subject.in_both_modes(path, {"return_token_ids": True, **body})
-    return {f"{path}, {mode}": answers for mode, answers in by_mode.items()}
-
-
-def _assert_trace(
-    subject: Subject,
-    where: str,
-    chat: Exchange,
-    prompts: list[Json],
-    traced: list[Json],
-) -> None:
-    """Failed unless the trace is the chat's, with a logprob for each token ID.
-
-    `prompts` may have the prompt's IDs, `traced` has the completion's IDs.
-    """
-    for part in traced:
-        assert_aligned(where, part.get("token_ids"), part.get("token_logprobs"))
-    for name, expected, parts in (
-        ("prompt_token_ids", chat.prompt_ids, prompts),
-        ("token_ids", chat.ids(), traced),
-    ):
-        got = [value for part in parts for value in part.get(name) or ()]
-        message = f"{where}: {name} differ from those of the chat endpoint."
-        subject.assert_ids(message, "chat", expected, where, got)

@@ -66,14 +66,13 @@ def check(subject: Subject) -> str:
         },
         "return_token_ids": True,
     }
-    url = f"{subject.base_url}{PATH}"
-    with subject.asking(PATH):
-        whole = client.post_json(url, body, api_key=subject.api_key)
+    whole = subject.post_json(PATH, body)
     _assert_equal(subject, f"non-streaming {PATH}", [whole], prompt, expected)
+    url = f"{subject.base_url}{PATH}"
     with subject.asking(f"streaming {PATH}"):
         events = [*client.post_stream(url, body, api_key=subject.api_key)]
     _assert_equal(subject, f"streaming {PATH}", events, prompt, expected)
-    _assert_salted(subject, url, body)
+    _assert_salted(subject, body)
     _assert_refused(subject, body)
     hidden = _hidden(subject)
     if RENDER not in hidden:
@@ -98,9 +97,7 @@ def _hidden(subject: Subject) -> list[str]:
 
 def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
     body = {**subject.body("long"), "model": subject.served_model()}
-    url = f"{subject.base_url}{RENDER}"
-    with subject.asking(RENDER):
-        rendered = client.post_json(url, body, api_key=subject.api_key)
+    rendered = subject.post_json(RENDER, body)
     message = f"{RENDER}: the token_ids differ from the prompt_token_ids of chat."
     subject.assert_ids(message, "chat", prompt, RENDER, rendered["token_ids"])
 
@@ -153,11 +150,10 @@ def _assert_aligned(where: str, choice: Json) -> None:
             raise Failed(f"{where}: {name} of the logprobs is not that of token_ids.")
 
 
-def _assert_salted(subject: Subject, url: str, body: Json) -> None:
+def _assert_salted(subject: Subject, body: Json) -> None:
     """Check that a prompt with a new salt finds nothing in the prefix cache."""
     salted = {**body, "cache_salt": uuid.uuid4().hex}
-    with subject.asking(f"{PATH} with cache_salt"):
-        answer = client.post_json(url, salted, api_key=subject.api_key)
+    answer = subject.post_json(PATH, salted, f"{PATH} with cache_salt")
     n_cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     if n_cached:
         raise Failed(

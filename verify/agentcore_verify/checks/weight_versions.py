@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcore_verify.audit.readers import choices, fields
+from agentcore_verify.audit.readers import turns_of
+from agentcore_verify.audit.readers.fields import BadRecord
 from agentcore_verify.checks.pauses import paused
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
@@ -61,8 +62,8 @@ def _assert_named(subject: Subject) -> None:
     asked = {"return_weight_versions": True} if subject.is_patched else {}
     reply = subject.reference("plain", **asked)
     try:
-        [turn] = choices.turns(reply.body, [*reply.answer.events], None)
-    except fields.BadRecord as error:
+        [turn] = turns_of({"request": reply.body, "response": reply.answer.events[0]})
+    except BadRecord as error:
         raise Failed(f"{reply.where}: the answer {error}.") from error
     spans = turn.answers[0].versions
     if not spans:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..turns import Json, Turn
 from . import choices, gateway, messages, responses, verifiers
-from .fields import BadRecord, obj, objs, optional_text
+from .fields import BadRecord, Record
 
 EXPECTED = (
     "an object with `request` and `response` or `chunks`, a trace of "
@@ -14,47 +15,43 @@ EXPECTED = (
 )
 
 
-def turns_of(record: Json) -> Iterator[Turn]:
+def turns_of(line: Json) -> Iterator[Turn]:
     """Yield the turns in a line of a file; raise BadRecord for other JSON."""
-    if "request" in record and ("response" in record or "chunks" in record):
+    record = Record(line)
+    if "request" in line and ("response" in line or "chunks" in line):
         yield from _exchange(record)
-    elif "trace_id" in record and "completion_token_ids" in record:
+    elif "trace_id" in line and "completion_token_ids" in line:
         yield gateway.turn(record)
-    elif "nodes" in record or "traces" in record:
+    elif "nodes" in line or "traces" in line:
         yield from verifiers.turns_of_traces(record)
-    elif "trajectory" in record or ("prompt" in record and "completion" in record):
+    elif "trajectory" in line or ("prompt" in line and "completion" in line):
         yield from verifiers.turns_of_rollout(record)
     else:
         raise BadRecord(f"is not a recorded turn: expected {EXPECTED}")
 
 
-def _exchange(record: Json) -> list[Turn]:
+def _exchange(record: Record) -> list[Turn]:
     """Return the turns in a request and its response or the chunks of its stream."""
-    request = obj(record["request"], "request")
-    streamed = record.get("response") is None
-    events = (
-        objs(record.get("chunks"), "chunks")
-        if streamed
-        else [obj(record["response"], "response")]
-    )
-    session = optional_text(record.get("session"), "session")
+    request, session = record.obj("request"), record.optional_text("session")
+    name = "chunks" if record.get("response") is None else "response"
+    found = record.objs(name) if name == "chunks" else [record.obj(name)]
+    # Messages name a field by its place in the response.
+    events = [replace(event, name="") for event in found]
     if not events or any(map(_is_error, events)):
         return [Turn("error", session, None, None, (), error=True)]
-    first = events[0]
     if any("choices" in event for event in events):
         return choices.turns(request, events, session)
-    kind = str(first.get("type") or first.get("object"))
+    kind = str(events[0].get("type") or events[0].get("object"))
     if kind in ("message", "message_start", "ping"):
         return [messages.turn(request, events, session)]
     if kind.startswith("response"):
         return [responses.turn(request, events, session)]
-    name = "chunks" if streamed else "response"
     raise BadRecord(
         f"has a `{name}` of no known shape: expected one of chat completions, "
         "completions, messages or responses"
     )
 
 
-def _is_error(event: Json) -> bool:
+def _is_error(event: Record) -> bool:
     kind = event.get("type") or event.get("object")
     return bool(event.get("error")) or kind == "error"

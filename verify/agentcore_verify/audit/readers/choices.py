@@ -2,237 +2,185 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from ...profiles import PROMPT, RECORDED_IDS, as_id, first_at
 from ..turns import Answer, History, Json, Span, Turn
-from . import fields
-from .fields import BadRecord, count, ids, number, numbers, obj, objs, text
+from .fields import BadRecord, Record, streamed_calls
 
 T = TypeVar("T")
 
 
-@dataclass
-class _Choice:
-    """A choice, joined from its chunks; a whole answer is one chunk."""
-
-    text: str = ""
-    reasoning: str = ""
-    calls: list[Json] = field(default_factory=list)
-    streamed: bool = False
-    ids: list[int] | None = None
-    prompt: list[int] | None = None
-    logprobs: list[float | None] | None = None
-    flat: list[float | None] | None = None
-    pieces: list[str] = field(default_factory=list)
-    named: list[int] = field(default_factory=list)
-    finish: str = ""
-    spans: tuple[Span, ...] = ()
-    versions: list[tuple[str, int]] = field(default_factory=list)
-    meta: Json = field(default_factory=dict)
-
-    def add(self, choice: Json) -> None:
-        message = obj(choice.get("message"), "choices[].message")
-        self.streamed = self.streamed or not message
-        part = message or obj(choice.get("delta"), "choices[].delta")
-        self.text += fields.content(part.get("content"), "content")
-        self.text += text(choice.get("text"), "choices[].text")
-        self.reasoning += fields.reasoning(part, "choices")
-        self.calls += objs(part.get("tool_calls"), "tool_calls")
-        self.finish = str(choice.get("finish_reason") or self.finish)
-        self.ids = _joined(self.ids, _ids_of(choice))
-        if self.prompt is None:
-            self.prompt = ids(choice.get(PROMPT), f"choices[].{PROMPT}")
-        self.spans = self.spans or spans(choice.get("weight_versions"))
-        self.meta = obj(choice.get("meta_info"), "choices[].meta_info") or self.meta
-        if choice.get("logprobs"):
-            self._add_logprobs(obj(choice["logprobs"], "choices[].logprobs"))
-        name = "choices[].token_logprobs"
-        self.flat = _joined(self.flat, numbers(choice.get("token_logprobs"), name))
-
-    def _add_logprobs(self, logprobs: Json) -> None:
-        flat = numbers(logprobs.get("token_logprobs"), "token_logprobs")
-        if flat is not None:
-            self._logprobs().extend(flat)
-            tokens = logprobs.get("tokens")
-            found = tokens if isinstance(tokens, list) else []
-            self._add_pieces([str(token) for token in found])
-            return
-        if logprobs.get("content") is None:
-            return
-        entries = objs(logprobs["content"], "logprobs.content")
-        name = "logprobs.content[].logprob"
-        found = [number(entry.get("logprob"), name) for entry in entries]
-        self._logprobs().extend(found)
-        for entry in entries:
-            if type(entry.get("token_id")) is int:
-                self.named.append(entry["token_id"])
-            else:
-                self._add_pieces([_piece(entry)])
-
-    def _logprobs(self) -> list[float | None]:
-        self.logprobs = [] if self.logprobs is None else self.logprobs
-        return self.logprobs
-
-    def _add_pieces(self, pieces: list[str]) -> None:
-        for piece in pieces:
-            found = as_id(piece)
-            (self.pieces if found == piece else self.named).append(found)
-
-    def answer(self, metadata: Json, tokens: int | None, prompt_tokens: int) -> Answer:
-        """Return the whole choice. `prompt_tokens` logprobs of an echoed prompt come first."""
-        logprobs, found = self.logprobs, self.ids
-        calls = fields.streamed_calls if self.streamed else fields.calls
-        pieces, named = self.pieces, self.named
-        if engine := self.meta.get("output_token_logprobs"):
-            of_engine = _engine_logprobs(engine)
-            if logprobs is None:
-                logprobs = [logprob for logprob, _ in of_engine]
-            if found is None:
-                found = [token for _, token in of_engine]
-        if logprobs is not None and prompt_tokens:
-            logprobs = logprobs[prompt_tokens:]
-            pieces, named = pieces[prompt_tokens:], named[prompt_tokens:]
-        if self.flat is not None:
-            logprobs = self.flat
-        if found is None and named and not pieces:
-            found = named
-        return Answer(
-            text=self.text,
-            reasoning=self.reasoning,
-            calls=calls(self.calls, "tool_calls"),
-            ids=found,
-            logprobs=logprobs,
-            pieces=pieces or None,
-            named=named or None,
-            tokens=tokens,
-            finish=self.finish,
-            versions=self._versions(metadata),
-        )
-
-    def _versions(self, metadata: Json) -> tuple[Span, ...]:
-        found = (
-            self.spans
-            or spans(self.meta.get("weight_versions"))
-            or spans(metadata.get("weight_versions"))
-        )
-        if found or self.versions:
-            return found or joined_spans(self.versions)
-        return one_span(self.meta.get("weight_version"))
-
-
-def turns(request: Json, events: list[Json], session: str | None) -> list[Turn]:
+def turns(request: Record, events: list[Record], session: str | None) -> list[Turn]:
     """Return the turn of an answer or a stream; one for each prompt of completions."""
-    choices: dict[int, _Choice] = {}
-    prompt, usage, metadata = None, Json(), Json()
+    choices: dict[int, list[tuple[Record, Any]]] = {}
+    """The parts of each choice, with the weight version of their event."""
+    prompt, usage, metadata = None, Record({}), Json()
     for event in events:
-        prompt = prompt or ids(event.get(PROMPT), PROMPT)
-        usage = obj(event.get("usage"), "usage") or usage
-        metadata_of_event = obj(event.get("metadata"), "metadata")
-        metadata = {**metadata, **metadata_of_event}
-        version = metadata_of_event.get("weight_version") or event.get("weight_version")
-        found = objs(event.get("choices"), "choices")
-        for position, part in enumerate(found):
-            index = count(part.get("index"), "choices[].index")
-            choice = choices.setdefault(position if index is None else index, _Choice())
-            start = len(choice.ids or ())
-            choice.add(part)
-            if version is not None:
-                choice.versions.append((str(version), start))
+        prompt = prompt or event.ids(PROMPT)
+        usage = event.obj("usage") or usage
+        of_event = event.obj("metadata")
+        metadata |= of_event.values
+        version = of_event.get("weight_version") or event.get("weight_version")
+        for position, part in enumerate(event.objs("choices")):
+            index = part.count("index")
+            parts = choices.setdefault(position if index is None else index, [])
+            parts.append((part, version))
     if not choices:
         raise BadRecord("has an answer without `choices`")
-    tokens = count(usage.get("completion_tokens"), "usage.completion_tokens")
-    history = _history(request)
-    stops = fields.strings(request.get("stop"), "request.stop")
+    tokens = usage.count("completion_tokens")
+    history = None
+    if request.get("messages") is not None:
+        history = History.of(request.messages("messages"), request.get("tools"))
     by_prompt: list[tuple[list[int] | None, list[Answer]]] = []
-    for choice in choices.values():
-        own = choice.prompt or prompt
+    for parts in choices.values():
+        own = next(filter(None, (part.ids(PROMPT) for part, _ in parts)), prompt)
         if not by_prompt or by_prompt[-1][0] != own:
             by_prompt.append((own, []))
         echoed = len(own or ()) if request.get("echo") else 0
         counted = tokens if len(choices) == 1 else None
-        by_prompt[-1][1].append(choice.answer(metadata, counted, echoed))
+        answer = _answer(parts, Record(metadata, "metadata"), counted, echoed)
+        by_prompt[-1][1].append(answer)
     shape = "completions" if history is None else "chat"
     return [
-        Turn(shape, session, history, own, tuple(answers), stops)
+        Turn(shape, session, history, own, tuple(answers), request.strings("stop"))
         for own, answers in by_prompt
     ]
 
 
-def _history(request: Json) -> History | None:
-    if request.get("messages") is None:
-        return None
-    return History.of(
-        fields.chat(request["messages"], "request.messages"), request.get("tools")
+def _answer(
+    versioned: list[tuple[Record, Any]],
+    metadata: Record,
+    tokens: int | None,
+    n_echoed: int,
+) -> Answer:
+    """Join the parts of a choice. `n_echoed` logprobs of an echoed prompt come first."""
+    parts = [part for part, _ in versioned]
+    bodies = [part.obj("message") or part.obj("delta") for part in parts]
+    ids_of_parts = [
+        Record({"token_ids": first_at(part.values, RECORDED_IDS)}, part.name).ids(
+            "token_ids"
+        )
+        for part in parts
+    ]
+    ids = _joined(ids_of_parts)
+    read = [_logprobs(part) for part in parts]
+    logprobs = _joined(found for found, _ in read)
+    named_or_pieces = [token for _, tokens in read for token in tokens]
+    meta = _last(part.obj("meta_info") for part in parts) or Record({})
+    by_engine = _engine_rows(meta)
+    logprobs = by_engine.numbers("logprobs") if logprobs is None else logprobs
+    ids = by_engine.ids("ids") if ids is None else ids
+    if logprobs is not None:
+        logprobs, named_or_pieces = logprobs[n_echoed:], named_or_pieces[n_echoed:]
+    flat = _joined(part.numbers("token_logprobs") for part in parts)
+    pieces = [token for token in named_or_pieces if isinstance(token, str)]
+    named = [token for token in named_or_pieces if isinstance(token, int)]
+    if all(part.get("message") for part in parts):
+        calls = tuple(call for body in bodies for call in body.calls())
+    else:
+        calls = streamed_calls(
+            part for one in bodies for part in one.objs("tool_calls")
+        )
+    starts = accumulate((len(one or ()) for one in ids_of_parts), initial=0)
+    return Answer(
+        text="".join(
+            body.content() + part.text("text")
+            for body, part in zip(bodies, parts, strict=True)
+        ),
+        reasoning="".join(body.reasoning() for body in bodies),
+        calls=calls,
+        ids=named if ids is None and named and not pieces else ids,
+        logprobs=logprobs if flat is None else flat,
+        pieces=pieces or None,
+        named=named or None,
+        tokens=tokens,
+        finish=str(_last(part.get("finish_reason") for part in parts) or ""),
+        versions=next(filter(None, map(spans, (*parts, meta, metadata))), ())
+        or _joined_spans(
+            zip((version for _, version in versioned), starts, strict=False)
+        )
+        or versions_of(meta),
     )
 
 
-def _ids_of(choice: Json) -> list[int] | None:
-    return ids(first_at(choice, RECORDED_IDS), "choices[].token_ids")
+def _last(values: Iterable[T]) -> T | None:
+    """Return the last value that is not empty."""
+    return next(filter(None, reversed([*values])), None)
 
 
-def _joined(before: list[T] | None, new: list[T] | None) -> list[T] | None:
-    if new is None:
-        return before
-    before = [] if before is None else before
-    before.extend(new)
-    return before
+def _joined(lists: Iterable[list[T] | None]) -> list[T] | None:
+    """Return all lists in one; None if there is none."""
+    found = [one for one in lists if one is not None]
+    return [value for one in found for value in one] if found else None
 
 
-def _piece(entry: Json) -> str:
-    """Return the text of a token; `bytes` also has incomplete characters."""
-    value = entry.get("bytes")
+def _logprobs(part: Record) -> tuple[list[float | None] | None, list[int | str]]:
+    """Return the logprobs of a part, and their tokens: the IDs, or else the texts."""
+    if not part.get("logprobs"):
+        return None, []
+    found = part.obj("logprobs")
+    if (flat := found.numbers("token_logprobs")) is not None:
+        tokens = found.get("tokens")
+        texts = tokens if isinstance(tokens, list) else []
+        return flat, [as_id(str(text)) for text in texts]
+    if found.get("content") is None:
+        return None, []
+    entries = found.objs("content")
+    return [entry.number("logprob") for entry in entries], [*map(_token, entries)]
+
+
+def _token(entry: Record) -> int | str:
+    """Return a token's ID or text; `bytes` also has incomplete characters."""
+    number, value = entry.get("token_id"), entry.get("bytes")
+    if type(number) is int:
+        return number
     if isinstance(value, list) and all(type(one) is int for one in value):
         try:
-            return bytes(value).decode("utf-8", "replace")
+            found = as_id(bytes(value).decode("utf-8", "replace"))
         except ValueError:
             raise BadRecord("has a `bytes` that is not a list of bytes") from None
-    return text(entry.get("token"), "logprobs.content[].token")
+    else:
+        found = as_id(entry.text("token"))
+    return found if isinstance(found, int) else str(found)
 
 
-def _engine_logprobs(value: Any) -> list[tuple[float | None, int]]:
-    name = "meta_info.output_token_logprobs"
-    if not isinstance(value, list):
-        raise BadRecord(f"has a `{name}` that is not a list")
-    found = []
-    for row in value:
-        if not isinstance(row, list) or len(row) < 2:
-            raise BadRecord(f"has a `{name}` whose rows are not [logprob, ID, text]")
-        [token] = ids([row[1]], name) or [0]
-        found.append((number(row[0], name), token))
-    return found
+def _engine_rows(meta: Record) -> Record:
+    """Return the logprobs and the IDs in SGLang's own rows."""
+    name = "output_token_logprobs"
+    rows = meta.get(name) or []
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and len(row) > 1 for row in rows
+    ):
+        raise BadRecord(f"has a `{name}` that is no list of [logprob, ID, text]")
+    if not rows:
+        return Record({})
+    columns = {"logprobs": [row[0] for row in rows], "ids": [row[1] for row in rows]}
+    return Record(columns, f"{meta.name}.{name}[]")
 
 
-def spans(value: Any) -> tuple[Span, ...]:
+def spans(holder: Record) -> tuple[Span, ...]:
     """Return the spans of weight versions, in SGLang's form."""
     return tuple(
-        Span(
-            str(span.get("version")),
-            count(span.get("start"), "weight_versions[].start") or 0,
-            count(span.get("end"), "weight_versions[].end"),
-        )
-        for span in objs(value, "weight_versions")
+        Span(str(span.get("version")), span.count("start") or 0, span.count("end"))
+        for span in holder.objs("weight_versions")
     )
 
 
-def joined_spans(starts: list[tuple[str, int]]) -> tuple[Span, ...]:
+def _joined_spans(starts: Iterable[tuple[Any, int]]) -> tuple[Span, ...]:
     """Return spans from the versions of chunks, and the positions where these start."""
     found: list[Span] = []
     for version, start in starts:
-        if found and found[-1].version == version:
+        if version is None or (found and found[-1].version == str(version)):
             continue
         if found:
             found[-1] = Span(found[-1].version, found[-1].start, start)
-        found.append(Span(version, start))
+        found.append(Span(str(version), start))
     return tuple(found)
 
 
-def versions_of(metadata: Json) -> tuple[Span, ...]:
-    return spans(metadata.get("weight_versions")) or one_span(
-        metadata.get("weight_version")
-    )
-
-
-def one_span(version: Any) -> tuple[Span, ...]:
-    return () if version is None else (Span(str(version), 0),)
+def versions_of(metadata: Record) -> tuple[Span, ...]:
+    version = metadata.get("weight_version")
+    return spans(metadata) or (() if version is None else (Span(str(version), 0),))

@@ -1,154 +1,154 @@
-"""Fields of recorded JSON, checked when they are read. Null is an empty value, or None."""
+"""Objects of recorded JSON, whose fields are checked when they are read."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
 
-from ...profiles import REASONING, first_at
+from ...profiles import REASONING
 from ..turns import Call, Json, Message
 
 LARGEST_ID = 2**31 - 1
+
+T = TypeVar("T")
 
 
 class BadRecord(Exception):
     """A line that is not a recorded turn; the message follows its place."""
 
 
-def _refuse(name: str, expected: str) -> NoReturn:
-    raise BadRecord(f"has a `{name}` that is not {expected}")
+@dataclass(frozen=True)
+class Record:
+    """An object of a line. Null is an empty value, or None.
 
-
-def obj(value: Any, name: str) -> Json:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        _refuse(name, "an object")
-    return value
-
-
-def objs(value: Any, name: str) -> list[Json]:
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-        _refuse(name, "a list of objects")
-    return value
-
-
-def text(value: Any, name: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        _refuse(name, "a string")
-    return value
-
-
-def optional_text(value: Any, name: str) -> str | None:
-    if isinstance(value, int):
-        return str(value)
-    return None if value is None else text(value, name)
-
-
-def content(value: Any, name: str) -> str:
-    """Return the text of a message, which is a string or a list of parts."""
-    if not isinstance(value, list):
-        return text(value, name)
-    return "".join(
-        part if isinstance(part, str) else text(obj(part, name).get("text"), name)
-        for part in value
-    )
-
-
-def ids(value: Any, name: str) -> list[int] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not all(type(one) is int for one in value):
-        _refuse(name, "a list of integers")
-    if value and not 0 <= min(value) <= max(value) <= LARGEST_ID:
-        _refuse(name, "a list of token IDs: a number is below 0 or too large")
-    return value
-
-
-def token_lists(events: list[Json]) -> dict[str, list[Any]]:
-    """Join the IDs and logprobs of a stream, from the lists on its events."""
-    found: dict[str, list[Any]] = {}
-    for event in events:
-        for name in ("token_ids", "token_logprobs"):
-            if isinstance(event.get(name), list):
-                found.setdefault(name, []).extend(event[name])
-    return found
-
-
-def numbers(value: Any, name: str) -> list[float | None] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        _refuse(name, "a list of numbers")
-    return [number(one, name) for one in value]
-
-
-def number(value: Any, name: str) -> float | None:
-    if type(value) is float or value is None:
-        return value
-    if type(value) is not int or abs(value) > LARGEST_ID:
-        _refuse(name, "a number")
-    return float(value)
-
-
-def count(value: Any, name: str) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int:
-        _refuse(name, "an integer")
-    return value
-
-
-def strings(value: Any, name: str) -> tuple[str, ...]:
-    found = value if isinstance(value, list) else [value]
-    return tuple(text(one, name) for one in found if one)
-
-
-def calls(value: Any, name: str) -> tuple[Call, ...]:
-    """Return the tool calls of a whole message. verifiers saves each as JSON text."""
-    if isinstance(value, list):
-        value = [_parsed(part) if isinstance(part, str) else part for part in value]
-    return tuple(
-        Call(*_name_and_arguments(part, name), _id(part, name))
-        for part in objs(value, name)
-    )
-
-
-def streamed_calls(value: Any, name: str) -> tuple[Call, ...]:
-    """Join the tool calls of a stream, which has them in parts.
-
-    Some of SGLang's parsers give two calls the same index, but each its own ID.
+    `name` is its place in the line, which messages about its fields begin with.
     """
-    joined: list[Call] = []
-    latest: dict[int, int] = {}
-    for position, part in enumerate(objs(value, name)):
-        index = count(part.get("index"), name)
-        index = position if index is None else index
-        made = _id(part, name)
-        place = latest.get(index)
-        if place is None or (made and joined[place].id not in (None, made)):
-            place = latest[index] = len(joined)
-            joined.append(Call("", ""))
-        called, arguments = _name_and_arguments(part, name)
-        call = joined[place]
-        joined[place] = Call(
-            call.name + called, call.arguments + arguments, call.id or made
+
+    values: Json
+    name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def get(self, key: str) -> Any:
+        """Return a value of any type."""
+        return self.values.get(key)
+
+    def _place(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name else key
+
+    def _refuse(self, key: str, expected: str) -> NoReturn:
+        raise BadRecord(f"has a `{self._place(key)}` that is not {expected}")
+
+    def _read(self, key: str, kind: type[T], expected: str) -> T | None:
+        value = self.get(key)
+        if value is not None and type(value) is not kind:
+            self._refuse(key, expected)
+        return value
+
+    def obj(self, key: str) -> Record:
+        return Record(self._read(key, dict, "an object") or {}, self._place(key))
+
+    def objs(self, key: str) -> list[Record]:
+        values = self._read(key, list, "a list of objects") or []
+        if not all(isinstance(one, dict) for one in values):
+            self._refuse(key, "a list of objects")
+        return [Record(one, f"{self._place(key)}[]") for one in values]
+
+    def text(self, key: str) -> str:
+        return self._read(key, str, "a string") or ""
+
+    def optional_text(self, key: str) -> str | None:
+        value = self.get(key)
+        if value is None or isinstance(value, int):
+            return None if value is None else str(value)
+        return self.text(key)
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """Return the strings of a list, or one that is not in a list."""
+        value = self.get(key)
+        found = value if isinstance(value, list) else [value]
+        return tuple(Record({key: one}, self.name).text(key) for one in found if one)
+
+    def count(self, key: str) -> int | None:
+        return self._read(key, int, "an integer")
+
+    def ids(self, key: str) -> list[int] | None:
+        values = self._read(key, list, "a list of integers")
+        if values and not all(type(one) is int for one in values):
+            self._refuse(key, "a list of integers")
+        if values and not 0 <= min(values) <= max(values) <= LARGEST_ID:
+            self._refuse(key, "a list of token IDs: a number is below 0 or too large")
+        return values
+
+    def number(self, key: str) -> float | None:
+        value = self.get(key)
+        if type(value) is float or value is None:
+            return value
+        if type(value) is not int or abs(value) > LARGEST_ID:
+            self._refuse(key, "a number")
+        return float(value)
+
+    def numbers(self, key: str) -> list[float | None] | None:
+        values = self._read(key, list, "a list of numbers")
+        if values is None:
+            return None
+        return [Record({key: one}, self.name).number(key) for one in values]
+
+    def content(self, key: str = "content") -> str:
+        """Return the text of a message, which is a string or a list of parts."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            return self.text(key)
+        return "".join(
+            part
+            if isinstance(part, str)
+            else Record({key: part}, self.name).obj(key).text("text")
+            for part in value
         )
-    return tuple(joined)
 
+    def reasoning(self) -> str:
+        """Return the reasoning of a message, which SGLang and vLLM name differently."""
+        return next(filter(None, map(self.text, REASONING)), "")
 
-def _id(part: Json, name: str) -> str | None:
-    return optional_text(part.get("id"), name) or None
+    def role(self) -> str:
+        """Return the role of a message; `developer` is the same as `system`."""
+        found = self.text("role")
+        return "system" if found == "developer" else found
 
+    def messages(self, key: str) -> list[Message]:
+        return [
+            Message(one.role(), one.content(), one.reasoning(), one.calls())
+            for one in self.objs(key)
+        ]
 
-def _name_and_arguments(part: Json, name: str) -> tuple[str, str]:
-    function = obj(part.get("function"), name) or part
-    arguments = arguments_text(function.get("arguments"), name)
-    return text(function.get("name"), name), arguments
+    def calls(self) -> tuple[Call, ...]:
+        """Return the tool calls of a whole message; verifiers saves each as JSON text."""
+        key = "tool_calls"
+        value = self.get(key)
+        if isinstance(value, list):
+            value = [_parsed(part) if isinstance(part, str) else part for part in value]
+        return tuple(part.call() for part in Record({key: value}, self.name).objs(key))
+
+    def call(self) -> Call:
+        """Return this tool call, or this part of one in a stream."""
+        function = self.obj("function") or self
+        return Call(
+            function.text("name"),
+            function.arguments("arguments"),
+            self.optional_text("id") or None,
+        )
+
+    def arguments(self, key: str) -> str:
+        """Return the arguments of a tool call, which some records have as an object."""
+        if isinstance(value := self.get(key), dict):
+            return json.dumps(value, ensure_ascii=False)
+        return self.text(key)
 
 
 def _parsed(part: str) -> Any:
@@ -158,32 +158,33 @@ def _parsed(part: str) -> Any:
         return None
 
 
-def arguments_text(value: Any, name: str) -> str:
-    """Return the arguments of a tool call, which some records have as an object."""
-    if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
-    return text(value, name)
+def streamed_calls(parts: Iterable[Record]) -> tuple[Call, ...]:
+    """Join the tool calls of a stream, which has them in parts.
 
-
-def chat(value: Any, name: str = "messages") -> list[Message]:
-    return [
-        Message(
-            role=role(message.get("role"), name),
-            text=content(message.get("content"), f"{name}[].content"),
-            reasoning=reasoning(message, name),
-            calls=calls(message.get("tool_calls"), f"{name}[].tool_calls"),
+    Some of SGLang's parsers give two calls the same index, but each its own ID.
+    """
+    joined: list[Call] = []
+    latest: dict[int, int] = {}
+    for position, part in enumerate(parts):
+        index = part.count("index")
+        index = position if index is None else index
+        new = part.call()
+        place = latest.get(index)
+        if place is None or (new.id and joined[place].id not in (None, new.id)):
+            place = latest[index] = len(joined)
+            joined.append(Call("", ""))
+        call = joined[place]
+        joined[place] = Call(
+            call.name + new.name, call.arguments + new.arguments, call.id or new.id
         )
-        for message in objs(value, name)
-    ]
+    return tuple(joined)
 
 
-def role(value: Any, name: str) -> str:
-    """Return the role of a message; `developer` is the same as `system`."""
-    found = text(value, name)
-    return "system" if found == "developer" else found
-
-
-def reasoning(message: Json, name: str) -> str:
-    """Return the reasoning of a message, which SGLang and vLLM name differently."""
-    value = first_at(message, REASONING)
-    return text(value, f"{name}[].reasoning_content")
+def token_lists(events: list[Record]) -> dict[str, list[Any]]:
+    """Join the IDs and logprobs of a stream, from the lists on its events."""
+    found: dict[str, list[Any]] = {}
+    for event in events:
+        for name in ("token_ids", "token_logprobs"):
+            if isinstance(part := event.get(name), list):
+                found.setdefault(name, []).extend(part)
+    return found

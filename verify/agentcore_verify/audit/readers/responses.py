@@ -2,77 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..turns import Answer, Call, History, Json, Message, Turn, joined
-from . import fields
 from .choices import versions_of
-from .fields import BadRecord, arguments_text, count, ids, numbers, obj, objs, text
+from .fields import BadRecord, Record, token_lists
 
 
-def turn(request: Json, events: list[Json], session: str | None) -> Turn:
+def turn(request: Record, events: list[Record], session: str | None) -> Turn:
     whole = events[0] if events[0].get("object") == "response" else _joined(events)
-    output = joined(_messages(whole.get("output"), "output"))
-    usage = obj(whole.get("usage"), "usage")
-    metadata = obj(whole.get("metadata"), "metadata")
-    tokens = usage.get("output_tokens", usage.get("completion_tokens"))
+    usage = whole.obj("usage")
+    messages = []
+    if request.get("instructions"):
+        messages.append(Message("system", request.text("instructions")))
+    if isinstance(request.get("input"), str):
+        messages.append(Message("user", request.text("input")))
+    else:
+        messages += _messages(request, "input")
+    answer = Answer(
+        **vars(joined(_messages(whole, "output"))),
+        ids=whole.ids("token_ids"),
+        logprobs=whole.numbers("token_logprobs"),
+        tokens=usage.count(
+            "output_tokens" if "output_tokens" in usage else "completion_tokens"
+        ),
+        finish=str(whole.get("status") or ""),
+        versions=versions_of(whole.obj("metadata")),
+    )
     return Turn(
         shape="responses",
         session=session,
-        history=_history(request),
-        prompt=ids(whole.get("prompt_token_ids"), "prompt_token_ids"),
-        answers=(
-            Answer(
-                text=output.text,
-                reasoning=output.reasoning,
-                calls=output.calls,
-                ids=ids(whole.get("token_ids"), "token_ids"),
-                logprobs=numbers(whole.get("token_logprobs"), "token_logprobs"),
-                tokens=count(tokens, "usage.output_tokens"),
-                finish=str(whole.get("status") or ""),
-                versions=versions_of(metadata),
-            ),
-        ),
+        history=History.of(messages, request.get("tools")),
+        prompt=whole.ids("prompt_token_ids"),
+        answers=(answer,),
     )
 
 
-def _joined(events: list[Json]) -> Json:
+def _joined(events: list[Record]) -> Record:
     """Return a stream's last response, or, if it broke off, the IDs of its events."""
     whole: Json = {}
     for event in events:
-        whole |= obj(event.get("response"), "response")
+        whole |= event.obj("response").values
     if not whole:
         raise BadRecord("has `chunks` without a response")
-    return {**whole, **fields.token_lists(events)}
+    return Record({**whole, **token_lists(events)})
 
 
-def _messages(value: Any, name: str) -> list[Message]:
-    """The items of an input or an output as messages."""
+def _messages(holder: Record, key: str) -> list[Message]:
+    """Return the items of an input or an output as messages."""
     found = []
-    for item in objs(value, name):
-        kind = item.get("type", "message")
-        if kind == "message":
-            role = fields.role(item.get("role"), name)
-            found.append(Message(role, fields.content(item.get("content"), name)))
-        elif kind == "reasoning":
-            thought = fields.content(item.get("content") or item.get("summary"), name)
-            found.append(Message("assistant", "", thought))
-        elif kind == "function_call":
-            arguments = arguments_text(item.get("arguments"), name)
-            call = Call(text(item.get("name"), name), arguments)
-            found.append(Message("assistant", "", "", (call,)))
-        elif kind == "function_call_output":
-            found.append(Message("tool", fields.content(item.get("output"), name)))
+    for item in holder.objs(key):
+        match item.values.get("type", "message"):
+            case "message":
+                found.append(Message(item.role(), item.content()))
+            case "reasoning":
+                part = "content" if item.get("content") else "summary"
+                found.append(Message(reasoning=item.content(part)))
+            case "function_call":
+                call = Call(item.text("name"), item.arguments("arguments"))
+                found.append(Message(calls=(call,)))
+            case "function_call_output":
+                found.append(Message("tool", item.content("output")))
     return found
-
-
-def _history(request: Json) -> History:
-    messages = []
-    if instructions := request.get("instructions"):
-        messages.append(Message("system", text(instructions, "request.instructions")))
-    given = request.get("input")
-    if isinstance(given, str):
-        messages.append(Message("user", given))
-    else:
-        messages += _messages(given, "request.input")
-    return History.of(messages, request.get("tools"))

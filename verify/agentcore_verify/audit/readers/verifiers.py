@@ -6,80 +6,61 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Any
 
-from ..turns import Answer, History, Json, Message, Turn, joined
-from . import fields
-from .fields import BadRecord, count, ids, numbers, obj, objs, optional_text
+from ..turns import Answer, History, Message, Turn, joined
+from .fields import BadRecord, Record
 
 
-def turns_of_rollout(record: Json) -> Iterator[Turn]:
-    """The turns in a line of `results.jsonl`.
+def turns_of_rollout(record: Record) -> Iterator[Turn]:
+    """Yield the turns in a line of `results.jsonl`.
 
     Without the column `trajectory`, which has the IDs, each answer is a turn.
     """
     if record.get("trajectory") is None:
-        for message in _messages(record["completion"], "completion"):
+        for message in _messages(record, "completion"):
             if message.role == "assistant":
-                answer = Answer(message.text, message.reasoning, message.calls)
-                yield Turn("verifiers", None, None, None, (answer,))
+                yield Turn("verifiers", None, None, None, (Answer(**vars(message)),))
         return
-    tools = record.get("tool_defs")
-    for step in objs(record["trajectory"], "trajectory"):
-        tokens = obj(step.get("tokens"), "trajectory[].tokens")
-        completion = joined(
-            _messages(step.get("completion"), "trajectory[].completion")
-        )
-        prompt = _messages(step.get("prompt"), "trajectory[].prompt", role="user")
-        response = obj(step.get("response"), "trajectory[].response")
-        usage = obj(response.get("usage"), "trajectory[].response.usage")
-        n_tokens = usage.get("completion_tokens")
+    for step in record.objs("trajectory"):
+        tokens = step.obj("tokens")
+        n_tokens = step.obj("response").obj("usage").count("completion_tokens")
         # verifiers truncates turns beyond the model's length, and records that.
         is_cut = step.get("is_truncated") or tokens.get("is_truncated")
+        answer = Answer(
+            **vars(joined(_messages(step, "completion"))),
+            ids=tokens.ids("completion_ids"),
+            logprobs=tokens.numbers("completion_logprobs"),
+            tokens=None if is_cut else n_tokens,
+        )
+        prompt = _messages(step, "prompt", role="user")
         yield Turn(
             shape="verifiers",
-            session=optional_text(step.get("trajectory_id"), "trajectory_id"),
-            history=History.of(prompt, tools),
-            prompt=ids(tokens.get("prompt_ids"), "prompt_ids"),
-            answers=(
-                Answer(
-                    text=completion.text,
-                    reasoning=completion.reasoning,
-                    calls=completion.calls,
-                    ids=ids(tokens.get("completion_ids"), "completion_ids"),
-                    logprobs=numbers(
-                        tokens.get("completion_logprobs"), "completion_logprobs"
-                    ),
-                    tokens=None if is_cut else count(n_tokens, "completion_tokens"),
-                ),
-            ),
+            session=step.optional_text("trajectory_id"),
+            history=History.of(prompt, record.get("tool_defs")),
+            prompt=tokens.ids("prompt_ids"),
+            answers=(answer,),
         )
 
 
-def _messages(value: Any, name: str, role: str = "assistant") -> list[Message]:
+def _messages(holder: Record, key: str, role: str = "assistant") -> list[Message]:
     """Return messages, or the text of an environment without chat."""
-    if isinstance(value, str):
-        return [Message(role, value)]
-    return fields.chat(value, name)
+    if isinstance(holder.get(key), str):
+        return [Message(role, holder.text(key))]
+    return holder.messages(key)
 
 
-def turns_of_traces(record: Json) -> Iterator[Turn]:
-    traces = [record] if "nodes" in record else objs(record["traces"], "traces")
-    for trace in traces:
-        nodes = objs(trace.get("nodes"), "nodes")
+def turns_of_traces(record: Record) -> Iterator[Turn]:
+    for trace in [record] if "nodes" in record else record.objs("traces"):
+        nodes = trace.objs("nodes")
         for number, node in enumerate(nodes):
             if node.get("sampled"):
-                session = optional_text(trace.get("id"), "id")
-                yield _turn(session, _path(nodes, number), _calls(trace, number))
+                calls = (
+                    one for one in trace.objs("calls") if one.get("node") == number
+                )
+                session = trace.optional_text("id")
+                yield _turn(session, _path(nodes, number), next(calls, Record({})))
 
 
-def _calls(trace: Json, number: int) -> Json:
-    """Return the model call that produced a node."""
-    for call in objs(trace.get("calls"), "calls"):
-        if call.get("node") == number:
-            return call
-    return {}
-
-
-def _path(nodes: list[Json], number: int) -> list[Json]:
+def _path(nodes: list[Record], number: int) -> list[Record]:
     path = [nodes[number]]
     while (parent := path[-1].get("parent")) is not None:
         if type(parent) is not int or not 0 <= parent < number:
@@ -89,43 +70,36 @@ def _path(nodes: list[Json], number: int) -> list[Json]:
     return path[::-1]
 
 
-def _turn(session: str | None, path: list[Json], call: Json) -> Turn:
-    *before, node = path
-    message = _message(node)
-    tokens = ids(node.get("token_ids"), "token_ids") or []
+def _turn(session: str | None, path: list[Record], call: Record) -> Turn:
+    """Return the turn that ends a path of nodes; `call` produced the last one."""
+    node = path[-1]
+    tokens = node.ids("token_ids") or []
     mask = _mask(node, len(tokens))
-    prompt = [
-        one for past in before for one in ids(past.get("token_ids"), "token_ids") or ()
-    ]
+    prompt = [one for past in path[:-1] for one in past.ids("token_ids") or ()]
     prompt += compress(tokens, (not sampled for sampled in mask))
-    usage = obj(call.get("usage"), "calls[].usage")
-    history = [_message(past) for past in before]
-    logprobs = numbers(node.get("logprobs"), "logprobs")
+    *history, said = [_message(one) for one in path]
+    answer = Answer(
+        **vars(said),
+        ids=list(compress(tokens, mask)) or None,
+        logprobs=node.numbers("logprobs") or None,
+        tokens=call.obj("usage").count("completion_tokens"),
+        finish=str(call.get("finish_reason") or ""),
+    )
     return Turn(
         shape="verifiers",
         session=session,
         history=History.of(history, path[0].get("tools")),
         prompt=prompt or None,
-        answers=(
-            Answer(
-                text=message.text,
-                reasoning=message.reasoning,
-                calls=message.calls,
-                ids=list(compress(tokens, mask)) or None,
-                logprobs=logprobs or None,
-                tokens=count(usage.get("completion_tokens"), "completion_tokens"),
-                finish=str(call.get("finish_reason") or ""),
-            ),
-        ),
+        answers=(answer,),
     )
 
 
-def _message(node: Json) -> Message:
-    [message] = fields.chat([obj(node.get("message"), "message")], "nodes[].message")
-    return message
+def _message(node: Record) -> Message:
+    message = node.obj("message")
+    return Record({"message": [message.values]}, node.name).messages("message")[0]
 
 
-def _mask(node: Json, length: int) -> list[Any]:
+def _mask(node: Record, length: int) -> list[Any]:
     mask = node.get("mask")
     if not isinstance(mask, list) or len(mask) != length:
         if not length:
