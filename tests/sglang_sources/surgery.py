@@ -215,7 +215,7 @@ def keeps_comments(old: bytes, new: bytes) -> bool:
     return all(line.strip() in lines for line in old.splitlines() if b"#" in line)
 
 
-def undefined(source: bytes, node: ast.ClassDef, name: str, suffix: str) -> bytes:
+def undefined(source: bytes, node: Definition, name: str, suffix: str) -> bytes:
     """Rename an attribute where a class declares or stores it, and nowhere else."""
     lines = source.splitlines(keepends=True)
     places = []

@@ -30,8 +30,10 @@ class LoRARegistry:
 
 class ReqState:
     __dict__: dict[str, Any]
+    abort_sent: bool  # since 0.5.20
     customized_info_accumulated: dict[str, list[Any]]
     customized_info_reported_keys: set[str]  # since 0.5.23
+    dispatched: bool  # since 0.5.20
     finished: bool
     obj: GenerateReqInput
     out_list: list[dict[str, Any]]
@@ -58,7 +60,9 @@ class TokenizerManager:
     served_model_name: str
     server_args: ServerArgs
     tokenizer: Any
+    def _dispatch_to_scheduler(self, obj: Any) -> None: ...  # since 0.5.15
     def abort_request(self, rid: str) -> None: ...
+    def auto_create_handle_loop(self) -> None: ...
     def generate_request(
         self, obj: GenerateReqInput | EmbeddingReqInput, request: Any
     ) -> AsyncGenerator[Any]: ...
