@@ -17,6 +17,7 @@ from agentcore_patches import api
 from agentcore_patches.command.documentation import page, pages
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
+from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.options import (
@@ -401,7 +402,7 @@ def list_patches(
             given = " and ".join(asked.target)
             raise UsageError(f"Give either --release or {given}, not both.")
         if asked.target:
-            release = listing.release_of(**target)
+            release = find(**target).require_release()
         places = listing.listed_edits(release)
         _show(asked, places, lambda output: output.edits(places))
         return
