@@ -74,14 +74,18 @@ class Install:
 
     def find(self, file: str, name: str) -> Found | None:
         """Find a definition, also one that its module imports; None if there is none."""
+        file, name = self.origin(file, name)
         node = self._definitions(file).get(name)
-        if node is not None:
-            return Found(file, name, node)
-        for path, original in self._imports(file).get(name, ()):
-            for one in (path, path.removesuffix(".py") + "/__init__.py"):
-                if self.text(one) is not None and (one, original) != (file, name):
-                    return self.find(one, original)
-        return None
+        return None if node is None else Found(file, name, node)
+
+    def origin(self, file: str, name: str) -> tuple[str, str]:
+        """Follow the imports of a name to the file that should define it."""
+        if name not in self._definitions(file):
+            for path, original in self._imports(file).get(name, ()):
+                for one in (path, path.removesuffix(".py") + "/__init__.py"):
+                    if self.text(one) is not None and (one, original) != (file, name):
+                        return self.origin(one, original)
+        return file, name
 
     def has_name(self, file: str, name: str) -> bool:
         """True if a module assigns or imports a name."""

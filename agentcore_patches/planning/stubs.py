@@ -142,20 +142,23 @@ def _user(use: Use, edits: Iterable[Edit]) -> str | None:
 
 def _find_problem(use: Use, install: Install) -> str | None:
     """Return what an install lacks; None if it has the name as the stub declares it."""
-    what = f"`{use.name}` of {f'`{use.owner}`' if use.owner else use.file}"
+    file, _ = install.origin(use.file, use.owner or use.name)
+    what = f"`{use.name}` of {f'`{use.owner}`' if use.owner else file}"
     try:
         if use.owner:
-            return _find_missing_member(what, use, install)
+            return _find_missing_member(what, file, use, install)
         return _find_missing_name(what, use, install)
     except Unresolved as unknown:
         return str(unknown)
 
 
-def _find_missing_member(what: str, use: Use, install: Install) -> str | None:
+def _find_missing_member(
+    what: str, file: str, use: Use, install: Install
+) -> str | None:
     """Return what a class lacks; None if it has the member as the stub declares it."""
     owner = install.find(use.file, use.owner)
     if owner is None or owner.function:
-        return f"{what} of {use.file}, which is absent"
+        return f"{what} of {file}, which is absent"
     if use.name in ("__dict__", "__weakref__"):
         if install.is_closed(owner):
             return f"`{owner.name}`, which takes no other attributes in {owner.file}"

@@ -63,41 +63,6 @@ def test_every_diff_belongs_to_a_release() -> None:
     assert {file.stem for file in EXPECTED.iterdir()} == set(FAMILIES)
 
 
-BEFORE = """\
-def f():
-    a()
-    b()
-    c()
-    a()
-    d()
-    e()
-
-
-@old
-def g():
-    pass
-"""
-AFTER = BEFORE.replace("    a()\n", "    a()\n    new()\n").replace(
-    "@old", "# why\n@new\n@old"
-)
-
-
-def test_a_diff_keeps_equal_hunks_in_their_order() -> None:
-    before = {"a.py": BEFORE.encode()}
-    made = hunks(before, {"a.py": AFTER.encode()})
-    assert [(hunk.scope, hunk.change) for hunk in made] == [
-        ("f", "+    new()"),
-        ("f", "+    new()"),
-        ("g", "+# why\n+@new"),
-    ]
-    once = hunks(before, {"a.py": AFTER.replace("    new()\n", "", 1).encode()})
-    assert written("2", once, "1", made).count("new()") == 1
-    assert written("2", made, "1", once).count("new()") == 1
-    moved = {"a.py": b"import x\n\n" + BEFORE.encode()}
-    again = hunks(moved, {"a.py": b"import x\n\n" + AFTER.encode()})
-    assert written("2", again, "1", made) == "SGLang 2: as 1.\n"
-
-
 @pytest.mark.parametrize("version", FAMILIES)
 def test_new_names_do_not_clash_with_the_functions_names(version: str) -> None:
     """New names begin with `agentcore_`; the planner refuses any other that is new."""

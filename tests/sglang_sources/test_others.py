@@ -50,8 +50,6 @@ OURS = {PROTOCOL: _fields("Optional[List[int]]")}
 OTHERS = {
     "with fields as ours": {**OURS, SERVING_CHAT: _FILLED},
     "with fields of another type": {PROTOCOL: _fields("Optional[list]")},
-    "with fields as ours and nothing to fill them": OURS,
-    "that fills fields declared elsewhere": {SERVING_CHAT: _FILLED},
 }
 
 
