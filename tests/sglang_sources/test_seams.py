@@ -1,10 +1,9 @@
 """Mutants of SGLang at every seam: each lacks something that new code uses.
 
-Each name in the stubs has mutants that lack it: it has another name, everywhere or only
-where it is defined; a parameter has another name, a class has no `__dict__` or one more
-required field, a function is a coroutine or no longer one. The planner must refuse a
-mutant and name the landing module or the hook, unless it is harmless. `RENAMES` has more:
-a person chose them, not the stubs.
+Each name in the stubs, and each parameter, has mutants with another name in its place:
+everywhere, or only where it is defined. The planner must refuse a mutant and name the
+landing module or the hook, unless it is harmless. `RENAMES` has more: a person chose them,
+not the stubs. What else a stub says is tested by `tests/unit/test_stubs.py`.
 
 `make seams` runs all releases. `docs/writing-a-patch.md` lists the limits of mutants.
 """
@@ -29,7 +28,6 @@ from agentcore_patches.planning.classes import (
     Function,
     Install,
     comes_with,
-    is_coroutine,
 )
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
@@ -110,10 +108,7 @@ class Release:
                 yield from self._of_function(found, use.node)
             return
         assert found is not None
-        if use.name in ("__dict__", "__weakref__"):
-            yield self._packed(found)
-            return
-        if use.name != "__init__":
+        if use.name not in ("__init__", "__dict__", "__weakref__"):
             yield from self._without_attribute(found, use.name)
         if not isinstance(use.node, Function):
             return
@@ -123,14 +118,9 @@ class Release:
         elif use.name == "__init__":
             for argument in use.node.args.kwonlyargs:
                 yield from self._without_attribute(found, argument.arg)
-            if not use.node.args.kwarg:
-                yield self._with_another_field(found)
 
     def _of_function(self, found: Found, stub: Function) -> Iterator[Mutant]:
         """Yield mutants whose function cannot be called like its stub."""
-        returns = "" if stub.returns is None else ast.unparse(stub.returns)
-        if "Awaitable" not in returns:
-            yield from self._of_the_other_kind(found)
         for argument in (*stub.args.args, *stub.args.kwonlyargs):
             name = argument.arg
             # A hook may add it.
@@ -171,36 +161,6 @@ class Release:
             for edit in self.edits
             if isinstance(edit, ScopedEdit)
         )
-
-    def _of_the_other_kind(self, found: Found) -> Iterator[Mutant]:
-        """Yield a mutant with a coroutine in place of a function, or the other way."""
-        node = found.node
-        is_function = isinstance(node, ast.FunctionDef)
-        if is_function or (found.function and is_coroutine(found.function)):
-            lines = self.text(found.file).splitlines(keepends=True)
-            old, new = (
-                (b"def ", b"async def ") if is_function else (b"async def ", b"def ")
-            )
-            line = lines[node.lineno - 1]
-            lines[node.lineno - 1] = line.replace(old, new, 1)
-            # A generator is no coroutine either.
-            harmless = any(isinstance(one, ast.Yield) for one in ast.walk(node))
-            text = b"".join(lines)
-            yield Mutant(f"kind of {found.name}", ((found.file, text),), harmless)
-
-    def _with_another_field(self, owner: Found) -> Mutant:
-        """Make a mutant whose class has one more field that is required."""
-        first = owner.node.body[0]
-        new = surgery.indentation(first) + f"field{FORK}: int\n".encode()
-        text = surgery.with_lines(self.text(owner.file), [(first.lineno - 1, new)])
-        return Mutant(f"only the fields of {owner.name}", ((owner.file, text),))
-
-    def _packed(self, owner: Found) -> Mutant:
-        """Make a mutant whose objects have no `__dict__`."""
-        lines = self.text(owner.file).splitlines(keepends=True)
-        head = f"class {owner.name}(msgspec.Struct):\n".encode()
-        lines[owner.node.lineno - 1 : owner.node.body[0].lineno - 1] = [head]
-        return Mutant(f"dict of {owner.name}", ((owner.file, b"".join(lines)),))
 
     def refusal(self, mutant: Mutant) -> str | None:
         """Return why the planner refuses a mutant; None if it takes it."""
