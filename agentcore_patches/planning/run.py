@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.installs.install import pristine, read_texts
+from agentcore_patches.installs.versions import nearest
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.diffs import unified_diff
@@ -132,7 +133,12 @@ def plan_apply(patches: tuple[str, ...], originals: Originals) -> PlannedApply:
         # The patches change a post-release as its release.
         releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
         selection = fitting_release(
-            patches, releases, originals.texts, read, version=install.version
+            patches,
+            releases,
+            originals.texts,
+            read,
+            version=install.version,
+            closest=nearest(install.version, releases),
         )
     now = originals.snapshot.files
     patched = [path for path, state in now.items() if state is FileState.PATCHED]
