@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -104,17 +105,23 @@ class _Deferred(click.Command):
 
 def deferred(name: str) -> click.Command:
     """Return the command that a stand-in of this group replaces."""
-    if name == "serve":
-        from agentcore_verify.serve import serve
+    module, _ = _DEFERRED[name]
+    command: click.Command = getattr(import_module(module), name)
+    return command
 
-        return serve
-    if name == "audit":
-        from agentcore_verify.audit.command import audit
 
-        return audit
-    from agentcore_verify.command import verify
-
-    return verify
+_DEFERRED = {
+    "verify": ("agentcore_verify.command", "Check a real server, request by request."),
+    "serve": (
+        "agentcore_verify.serve",
+        "Start a server to try things on; needs no GPU.",
+    ),
+    "audit": (
+        "agentcore_verify.audit.command",
+        "Look for defects in recorded rollouts.",
+    ),
+}
+"""Modules of the commands, and their lines in the help."""
 
 
 @click.group(
@@ -139,11 +146,7 @@ def commands() -> None:
     """
 
 
-for _name, _help in (
-    ("verify", "Check a real server, request by request."),
-    ("serve", "Start a server to try things on; needs no GPU."),
-    ("audit", "Look for defects in recorded rollouts."),
-):
+for _name, (_, _help) in _DEFERRED.items():
     commands.add_command(_Deferred(_name, short_help=_help))
 
 

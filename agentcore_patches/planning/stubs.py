@@ -29,9 +29,7 @@ from agentcore_patches.planning.classes import (
 
 FOLDER = Path(__file__).parents[1] / "stubs" / "sglang"
 
-_SINCE = re.compile(r"# since (\S+)")
-_UNTIL = re.compile(r"# until (\S+)")
-_BY = re.compile(r"# by (\S+)")
+_LIMIT = re.compile(r"# (since|until|by) (\S+)")
 
 
 @dataclass(frozen=True)
@@ -50,9 +48,9 @@ class Use:
     file: str
     name: str
     node: ast.stmt
-    since: str
-    until: str
-    by: str
+    since: str = ""
+    until: str = ""
+    by: str = ""
 
 
 @cache
@@ -94,11 +92,7 @@ def _use(owner: str, file: str, node: ast.stmt, lines: list[str]) -> Use | None:
             return None
     first, last = lines[node.lineno - 1], lines[(node.end_lineno or node.lineno) - 1]
     comment = first if isinstance(node, ast.ClassDef) else last
-    since, until, by = (
-        found[1] if (found := mark.search(comment)) else ""
-        for mark in (_SINCE, _UNTIL, _BY)
-    )
-    return Use(owner, file, name, node, since, until, by)
+    return Use(owner, file, name, node, **dict(_LIMIT.findall(comment)))
 
 
 def refuse_missing(edits: Iterable[Edit], install: Install, release: str) -> None:

@@ -142,7 +142,6 @@ def rows() -> dict[Place, Row]:
 
 @cache
 def classes(text: bytes) -> tuple[ast.ClassDef, ...]:
-    """Return the classes of a file."""
     body = statements(ast.parse(text).body)
     return tuple(node for node in body if isinstance(node, ast.ClassDef))
 

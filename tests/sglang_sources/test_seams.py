@@ -14,12 +14,12 @@ import ast
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
-from agentcore_patches.edits import AddField, Edit, ScopedEdit
+from agentcore_patches.edits import AddField, ScopedEdit
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.patches.releases import is_between
 from agentcore_patches.planning import stubs
@@ -57,18 +57,13 @@ class Mutant:
     harmless: bool = False
 
 
-@dataclass
 class Release:
     """A release, its edits, and what they need."""
 
-    version: str
-    edits: list[Edit] = field(init=False)
-    install: Install = field(init=False)
-    stock: Install = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.edits = list(Selection(NAMES, self.version).edits)
-        files = sources(self.version), partial(read, self.version)
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.edits = list(Selection(NAMES, version).edits)
+        files = sources(version), partial(read, version)
         self.install, self.stock = Install(*files, self.edits), Install(*files, ())
 
     def text(self, file: str) -> bytes:
@@ -89,7 +84,6 @@ class Release:
             yield Mutant(what, tuple(texts.items()), harmless)
 
     def mutants(self) -> list[Mutant]:
-        """Return all mutants of this release, each once."""
         made = [
             mutant
             for use in stubs.uses()
