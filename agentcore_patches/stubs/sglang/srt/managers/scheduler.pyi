@@ -25,7 +25,7 @@ class Scheduler:
     tree_cache: Any
     waiting_queue: list[Req]
     def _calculate_num_input_logprobs(
-        self, req: Req, extend_input_len: int, extend_logprob_start_len: int
+        self, req: Req, extend_input_len: int, extend_logprob_start_len: int, /
     ) -> int: ...  # until 0.5.12
     def _is_no_request(self) -> bool: ...  # until 0.5.9
     def is_fully_idle(self) -> bool: ...  # since 0.5.10

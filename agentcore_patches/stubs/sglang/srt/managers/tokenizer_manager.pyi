@@ -60,7 +60,7 @@ class TokenizerManager:
     served_model_name: str
     server_args: ServerArgs
     tokenizer: Any
-    def _dispatch_to_scheduler(self, obj: Any) -> None: ...  # since 0.5.15
+    def _dispatch_to_scheduler(self, obj: Any, /) -> None: ...  # since 0.5.15
     def abort_request(self, rid: str) -> None: ...
     def auto_create_handle_loop(self) -> None: ...
     def generate_request(
