@@ -6,11 +6,10 @@ imported.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations
 from typing import TypeAlias
 
@@ -57,19 +56,6 @@ ALL = "all"
 Notify: TypeAlias = Callable[[str], None]
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep Python from collecting garbage in trees, which takes a tenth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_no_garbage_collection()
 def apply(
     *,
     sglang_dir: StrPath | None = None,

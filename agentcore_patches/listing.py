@@ -124,17 +124,6 @@ def available(
     return PatchList(install, reason, SUPPORTED_VERSIONS, patches)
 
 
-def release_of(
-    *, sglang_dir: StrPath | None = None, python: StrPath | None = None
-) -> str:
-    """Return the supported release of an SGLang.
-
-    Raises:
-        UsageError, UnsupportedTarget, AccessError
-    """
-    return find(sglang_dir, python).require_release()
-
-
 def listed_edits(release: str | None = None) -> EditList:
     """Return the changes of all hooks, each with its releases of SGLang.
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 from agentcore_patches import api
 from agentcore_patches.cluster.driver import Action, one_line, unreachable
-from agentcore_patches.cluster.results import NodeAnswer, NodeResult, RayNode
+from agentcore_patches.cluster.results import NodeResult, RayNode
 from agentcore_patches.disk.typed_json import parse, typed
 from agentcore_patches.errors import AccessError, UsageError
 from agentcore_patches.installs.install import StrPath, refuse_both
@@ -230,14 +231,17 @@ def _result(node: RayNode, message: dict[str, Any]) -> NodeResult:
     if "error" in message:
         return NodeResult(node, error=message["error"])
     try:
-        answer = typed(NodeAnswer, parse(message["answer"].encode()))
-    except (ValueError, AttributeError):
+        answer = {**parse(message["answer"].encode()), "node": asdict(node)}
+        result = typed(NodeResult, answer)
+        if not f"{result.error}{result.python}".isprintable():
+            raise ValueError("unprintable")
+    except (ValueError, AttributeError, TypeError):
         return NodeResult(
             node,
             error="The node's reply is not a valid agentcore-patch result. Run "
             "`agentcore-patch status` on that node.",
         )
-    return NodeResult(node, **vars(answer))
+    return result
 
 
 def _last_line(log: Path) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any, Literal, TypeAlias
 
 from agentcore_patches import api
-from agentcore_patches.cluster.results import NodeAnswer, RayNode
+from agentcore_patches.cluster.results import RayNode
 from agentcore_patches.errors import AccessError, AgentcoreError, UsageError
 
 Action: TypeAlias = Literal["apply", "status"]
@@ -51,7 +51,7 @@ def main(fd: int) -> None:
 def run_on_node(action: Action, options: dict[str, Any]) -> str:
     """Run the command on a node; the reply includes its errors.
 
-    Returns a NodeAnswer as JSON.
+    Returns the attributes of a NodeResult as JSON, without the node.
     """
     target = {name: options[name] for name in ("sglang_dir", "python")}
     before = applied = after = error = None
@@ -68,8 +68,12 @@ def run_on_node(action: Action, options: dict[str, Any]) -> str:
     if applied and after and not applied.dry_run and not after.complete:
         error = "The sources were changed again right after they were patched."
     error = error and " ".join(error.split())
-    answer = NodeAnswer(before, applied, after, error, sys.executable)
-    return json.dumps(asdict(answer), default=str)
+    answer = {"before": before, "applied": applied, "status": after, "error": error}
+    return json.dumps({**answer, "python": sys.executable}, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(type(value)) else str(value)
 
 
 def unreachable(address: str, reason: str) -> AccessError:

@@ -21,23 +21,8 @@ class RayNode:
 
 
 @dataclass(frozen=True)
-class NodeAnswer:
-    """A node's own reply, with the attributes of its NodeResult. It is sent as JSON."""
-
-    before: StatusResult | None
-    applied: ApplyResult | None
-    status: StatusResult | None
-    error: str | None
-    python: str
-
-    def __post_init__(self) -> None:
-        if not self.python.isprintable() or not (self.error or "").isprintable():
-            raise ValueError("unprintable")
-
-
-@dataclass(frozen=True)
 class NodeResult:
-    """State and changes of one node of a Ray cluster.
+    """State and changes of one node of a Ray cluster; a node sends all but `node`.
 
     Attributes:
         node: the node.

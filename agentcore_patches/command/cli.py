@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +18,7 @@ from agentcore_patches import api
 from agentcore_patches.command.documentation import page, pages
 from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.errors import PROGRAM, AccessError, UsageError
+from agentcore_patches.installs.install import find
 from agentcore_patches.patches import registry
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.options import (
@@ -103,17 +105,23 @@ class _Deferred(click.Command):
 
 def deferred(name: str) -> click.Command:
     """Return the command that a stand-in of this group replaces."""
-    if name == "serve":
-        from agentcore_verify.serve import serve
+    module, _ = _DEFERRED[name]
+    command: click.Command = getattr(import_module(module), name)
+    return command
 
-        return serve
-    if name == "audit":
-        from agentcore_verify.audit.command import audit
 
-        return audit
-    from agentcore_verify.command import verify
-
-    return verify
+_DEFERRED = {
+    "verify": ("agentcore_verify.command", "Check a real server, request by request."),
+    "serve": (
+        "agentcore_verify.serve",
+        "Start a server to try things on; needs no GPU.",
+    ),
+    "audit": (
+        "agentcore_verify.audit.command",
+        "Look for defects in recorded rollouts.",
+    ),
+}
+"""Modules of the commands, and their lines in the help."""
 
 
 @click.group(
@@ -138,11 +146,7 @@ def commands() -> None:
     """
 
 
-for _name, _help in (
-    ("verify", "Check a real server, request by request."),
-    ("serve", "Start a server to try things on; needs no GPU."),
-    ("audit", "Look for defects in recorded rollouts."),
-):
+for _name, (_, _help) in _DEFERRED.items():
     commands.add_command(_Deferred(_name, short_help=_help))
 
 
@@ -401,7 +405,7 @@ def list_patches(
             given = " and ".join(asked.target)
             raise UsageError(f"Give either --release or {given}, not both.")
         if asked.target:
-            release = listing.release_of(**target)
+            release = find(**target).require_release()
         places = listing.listed_edits(release)
         _show(asked, places, lambda output: output.edits(places))
         return

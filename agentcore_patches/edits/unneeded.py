@@ -32,23 +32,14 @@ def unneeded(
     lines: Sequence[str],
     scope: str,
     edits: Sequence[DefinitionEdit],
-    outer: Sequence[_Sought] = (),
 ) -> list[Span]:
     """Return the lines of the outermost statements that no edit in a definition needs.
 
-    Statements that share a line with other code are left out. `outer` has the shapes that
-    edits of the enclosing definitions look for.
+    Statements that share a line with other code are not among them.
     """
-    own = [edit for edit in edits if edit.scope == scope]
-    sought = [*outer, *(one for edit in own for s in edit.shapes for one in _sought(s))]
+    sought = [one for edit in edits for shape in edit.shapes for one in _sought(shape)]
     _, spans = _look_in(definition, lines, scope, edits, sought)
-    # New fields come after the last one.
-    fields = [
-        span(child)
-        for child in _children(definition)
-        if isinstance(child, ast.AnnAssign) and _is_apart(child, lines)
-    ]
-    return [found for found in spans if found not in fields[-1:]]
+    return spans
 
 
 def _look_in(
@@ -61,18 +52,20 @@ def _look_in(
     """Return whether an edit can match in a node, and the statements that none needs."""
     any_needed = False
     spans: list[Span] = []
-    for child in _children(node):
+    children = _children(node)
+    # New fields come after the last one.
+    kept = [child for child in children if isinstance(child, ast.AnnAssign)][-1:]
+    for child in children:
         start, end = span(child)
         text = "".join(lines[start:end])
         here = [one for one in sought if all(name in text for name in one[1])]
-        needed = isinstance(child, tuple(kind for kind, _ in here))
+        inner = f"{scope}.{child.name}" if isinstance(child, DEFINITIONS) else scope
+        needed = child in kept or isinstance(child, tuple(kind for kind, _ in here))
+        if inner != scope:
+            needed |= any(f"{edit.scope}.".startswith(f"{inner}.") for edit in edits)
         within: list[Span] = []
-        inner = f"{scope}.{child.name}" if isinstance(child, DEFINITIONS) else ""
-        if inner and any(f"{edit.scope}.".startswith(f"{inner}.") for edit in edits):
-            needed = True
-            within = unneeded(child, lines, inner, edits, here)
-        elif here:
-            deeper, within = _look_in(child, lines, inner or scope, edits, here)
+        if needed or here:
+            deeper, within = _look_in(child, lines, inner, edits, here)
             needed |= deeper
         if needed or not _is_apart(child, lines):
             any_needed |= needed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -59,7 +60,7 @@ def advise_on(version: str) -> str:
         own = (
             "This is a development version. If it is a supported release with your own "
             "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
-            f"{_nearest(parsed)}+own set. "
+            f"{nearest(version)}+own set. "
         )
     return (
         f"{supported} {own}`agentcore-patch apply --unlisted` patches another version if "
@@ -141,12 +142,16 @@ def _parsed(version: str) -> Version | None:
         return None
 
 
-def _nearest(version: Version) -> str:
-    """Return the newest supported release up to this version, or the oldest."""
+def nearest(version: str, releases: Sequence[str] = SUPPORTED_VERSIONS) -> str:
+    """Return the newest of the releases up to a version, or else the oldest.
+
+    Of an unknown version, it is the newest of all.
+    """
     from packaging.version import Version
 
-    older = [name for name in SUPPORTED_VERSIONS if Version(name) <= version]
-    return older[-1] if older else SUPPORTED_VERSIONS[0]
+    parsed = _parsed(version)
+    older = [name for name in releases if parsed is None or Version(name) <= parsed]
+    return older[-1] if older else releases[0]
 
 
 def _is_release(version: Version, release: Version) -> bool:

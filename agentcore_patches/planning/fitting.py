@@ -16,6 +16,7 @@ def fitting_release(
     read: Callable[[str], bytes | None],
     *,
     version: str = "",
+    closest: str = "",
 ) -> Selection:
     """Return patches for the newest of the releases whose edits fit.
 
@@ -26,7 +27,8 @@ def fitting_release(
     Args:
         sources: returns the original texts of files, without missing files.
         read: returns the text of any file of the install; None if it is missing.
-        version: the install's; an error names what the closest release misses.
+        version: the install's.
+        closest: the release whose refusal an error gives; by default the newest.
 
     Raises:
         SourceConflict: none fits, or two fit that produce different files.
@@ -41,7 +43,7 @@ def fitting_release(
         except SourceConflict as refusal:
             reasons[release] = refusal.message
     if not plans:
-        closest = closest_release(version, releases)
+        closest = closest or releases[-1]
         this = f"SGLang {version}" if version else "this SGLang"
         raise SourceConflict(
             f"The edits of no supported release fit {this}. Those of {closest}, the "
@@ -65,14 +67,3 @@ def fitting_release(
                 hint="Install a supported release.",
             )
     return chosen
-
-
-def closest_release(version: str, releases: Sequence[str]) -> str:
-    """Return the first release that is not older than a version, or the newest."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        wanted = Version(Version(version).base_version)
-    except InvalidVersion:
-        return releases[-1]
-    return next((name for name in releases if Version(name) >= wanted), releases[-1])

@@ -50,7 +50,9 @@ def make_plan(
     """
     # Importing libcst takes longer than the rest of `status`.
     from agentcore_patches.edits import Check, apply_edits
-    from agentcore_patches.planning.name_check import refuse_undefined_attributes
+    from agentcore_patches.planning.classes import Install
+    from agentcore_patches.planning.name_check import refuse_unbound_updates
+    from agentcore_patches.planning.stubs import refuse_missing
 
     edits = list(selection.edits)
     refusals = [edit for edit in edits if isinstance(edit, Check)]
@@ -73,7 +75,9 @@ def make_plan(
                     _check(sources[file], new, file)
         _refuse_halves(changed)
         if files:
-            refuse_undefined_attributes(list(changed), sources, read, selection.release)
+            install = Install(sources, read, changed)
+            refuse_unbound_updates(changed, install)
+            refuse_missing(changed, install, selection.release)
     except SourceConflict as conflict:
         remedy = _REMEDY.format(version=selection.release)
         raise SourceConflict(f"{conflict}. Nothing was written.", remedy) from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.installs.install import pristine, read_texts
+from agentcore_patches.installs.versions import nearest
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.diffs import unified_diff
@@ -26,15 +27,15 @@ class PlannedApply:
     Attributes:
         originals: the files before any patch.
         selection: the patches, with the edits of one release.
-        texts: original texts of the files that are changed or restored, by path.
-        before: present texts, by path.
+        paths: the files that are changed or restored, in writing order.
+        texts: original texts of these files, by path; some do not exist.
         plan: the new texts.
     """
 
     originals: Originals
     selection: Selection
+    paths: Sequence[str]
     texts: Mapping[str, bytes]
-    before: Mapping[str, bytes]
     plan: Plan
 
     def dry_run(self, *, diff: bool) -> ApplyResult:
@@ -44,11 +45,7 @@ class PlannedApply:
             SourceConflict: it could not be done.
         """
         self.originals.for_commit(self.plan.files)
-        changed = [
-            path
-            for path in self._paths
-            if self.before.get(path) != self._after.get(path)
-        ]
+        changed = [p for p in self.paths if self._before(p) != self._after(p)]
         return self.result(changed, diff=diff, dry_run=True)
 
     def result(
@@ -88,24 +85,17 @@ class PlannedApply:
                 outcome="applied" if made else "present",
             )
 
-    @property
-    def _after(self) -> Mapping[str, bytes]:
-        return {**self.texts, **self.plan.files}
+    def _before(self, path: str) -> bytes | None:
+        seen = self.originals.seen(path)
+        return seen.text if seen else None
 
-    @property
-    def _paths(self) -> list[str]:
-        """Paths of the files that exist before or after, in writing order."""
-        after = self._after
-        paths = dict.fromkeys(
-            [*self.selection.files, *_patched(self.originals), *self.plan.files]
-        )
-        return [path for path in paths if path in self.before or path in after]
+    def _after(self, path: str) -> bytes | None:
+        return self.plan.files.get(path, self.texts.get(path))
 
     def _files(self, changed: Sequence[str], diff: bool) -> tuple[FileChange, ...]:
         hashes = {path: digest(text) for path, text in self.texts.items()}
         wheel = pristine(self.originals.install, hashes)
         counts = Counter((edit.file, made) for edit, made in self.plan.changed.items())
-        after = self._after
         return tuple(
             FileChange(
                 path=path,
@@ -117,11 +107,12 @@ class PlannedApply:
                 if path in self.plan.files
                 else "restored",
                 pristine=None if counts[path, False] else wheel.get(path),
-                diff=unified_diff(path, self.before.get(path), after.get(path))
+                diff=unified_diff(path, self._before(path), self._after(path))
                 if diff
                 else "",
             )
-            for path in self._paths
+            for path in self.paths
+            if (self._before(path), self._after(path)) != (None, None)
         )
 
 
@@ -142,20 +133,16 @@ def plan_apply(patches: tuple[str, ...], originals: Originals) -> PlannedApply:
         # The patches change a post-release as its release.
         releases = [name for name in SUPPORTED_VERSIONS if ".post" not in name]
         selection = fitting_release(
-            patches, releases, originals.texts, read, version=install.version
+            patches,
+            releases,
+            originals.texts,
+            read,
+            version=install.version,
+            closest=nearest(install.version, releases),
         )
-    paths = [*selection.files, *_patched(originals)]
-    texts = originals.texts(dict.fromkeys(paths))
+    now = originals.snapshot.files
+    patched = [path for path, state in now.items() if state is FileState.PATCHED]
+    paths = list(dict.fromkeys([*selection.files, *patched]))
+    texts = originals.texts(paths)
     plan = make_plan(texts, selection, read)
-    before = {
-        path: seen.text
-        for path in dict.fromkeys([*paths, *plan.files])
-        if (seen := originals.seen(path))
-    }
-    return PlannedApply(originals, selection, texts, before, plan)
-
-
-def _patched(originals: Originals) -> list[str]:
-    """Paths of the files that are now patched."""
-    files = originals.snapshot.files
-    return [path for path, state in files.items() if state is FileState.PATCHED]
+    return PlannedApply(originals, selection, paths, texts, plan)

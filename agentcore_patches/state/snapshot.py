@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -191,8 +190,6 @@ def _look(install: Install, folder: Path) -> Snapshot:
     states = {
         path: _state(install, path, file, wheel) for path, file in record.files.items()
     }
-    for path in _edited_without_marks(install, record, states, folder):
-        states[path] = FileState.EDITED
     if _is_superseded(states):
         for path, state in states.items():
             if is_created(path) and state is FileState.MISSING:
@@ -205,26 +202,6 @@ def _keeps_originals(install: Install, folder: Path) -> bool:
     """True if originals of patched files are stored, and only the record is gone."""
     stored = Store(folder).files()
     return bool(stored) and next(patched_files(install.package), None) is not None
-
-
-def _edited_without_marks(
-    install: Install, record: Record, states: Mapping[str, FileState], folder: Path
-) -> list[str]:
-    """Return the files that seem replaced only because patches add no comment to them.
-
-    If SGLang is the same and all other files are still patched, they were edited.
-    """
-    store = Store(folder)
-    unmarked = []
-    for path, state in states.items():
-        if state is FileState.REPLACED:
-            with suppress(OSError, AccessError):
-                if not is_ours(path, store.load(record.files[path].patched_sha256)):
-                    unmarked.append(path)
-    gone = (FileState.ORIGINAL, FileState.REPLACED)
-    changed = any(states[path] in gone for path in states.keys() - set(unmarked))
-    same = same_release(record.sglang_version, install.version)
-    return unmarked if same and not changed else []
 
 
 def _sglang_change(

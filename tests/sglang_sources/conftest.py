@@ -45,13 +45,13 @@ def planned_once() -> Iterator[Callable[[], None]]:
         return applied(text, tuple(chosen))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(classes, "_imports_of", remembered(classes._imports_of))
+        for name in ("_imports_of", "_definitions_of", "_members_of"):
+            patched.setattr(classes, name, remembered(getattr(classes, name)))
         patched.setattr(edits, "apply_edits", apply_edits)
         patched.setattr(source, "_edit_definition", remembered(source._edit_definition))
         patched.setattr(plan, "_check", remembered(plan._check))
         patched.setattr(source, "parse", parse)
         patched.setattr(classes, "parse", remembered(parse))
-        patched.setattr(classes, "_stored", remembered(classes._stored))
         gc.disable()
         yield forget
         gc.freeze()

@@ -20,7 +20,6 @@ def tree(source: bytes) -> ast.Module:
 
 
 def definition(source: bytes, scope: str) -> Definition:
-    """Return the definition of a dotted path."""
     body = tree(source).body
     for name in scope.split("."):
         [found] = [n for n in body if isinstance(n, DEFINITIONS) and n.name == name]
@@ -29,7 +28,6 @@ def definition(source: bytes, scope: str) -> Definition:
 
 
 def definitions(node: ast.AST) -> list[Definition]:
-    """Return every definition in a tree."""
     return [child for child in ast.walk(node) if isinstance(child, DEFINITIONS)]
 
 
@@ -99,7 +97,6 @@ def indentation(node: ast.stmt) -> bytes:
 def changed(
     source: bytes, node: ast.stmt, change: Callable[[list[bytes]], list[bytes]]
 ) -> bytes:
-    """Change the lines of a statement."""
     lines = source.splitlines(keepends=True)
     start, end = extent(node)
     return b"".join([*lines[:start], *change(lines[start:end]), *lines[end:]])
@@ -114,18 +111,15 @@ def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
 
 
 def doubled(source: bytes, node: ast.stmt) -> bytes:
-    """Repeat a statement."""
     return changed(source, node, lambda own: own * 2)
 
 
 def wrapped(source: bytes, node: ast.stmt) -> bytes:
-    """Put a statement under `if True:`."""
     opening = indentation(node) + b"if True:\n"
     return changed(source, node, lambda own: [opening, *(b"    " + one for one in own)])
 
 
 def renamed(source: bytes, node: Definition) -> bytes:
-    """Rename a definition."""
     pattern = rb"\b(def|class) %s\b" % node.name.encode()
     new = rb"\g<0>_of_a_fork"
     return changed(
@@ -134,7 +128,6 @@ def renamed(source: bytes, node: Definition) -> bytes:
 
 
 def substituted(source: bytes, node: ast.stmt, old: str, new: str) -> bytes:
-    """Replace a word in a statement's lines."""
     word = rf"\b{re.escape(old)}\b".encode()
     return changed(
         source, node, lambda own: [re.sub(word, new.encode(), b"".join(own))]
@@ -161,7 +154,6 @@ def with_lines(source: bytes, new: Iterable[tuple[int, bytes]]) -> bytes:
 
 
 def formatted(source: bytes, *settings: str) -> bytes:
-    """Format a source with these settings."""
     command = [sys.executable, "-m", "ruff", "format", "--isolated", "-"]
     for setting in settings:
         command += ["--config", setting]
@@ -190,7 +182,6 @@ def all_names(node: ast.AST) -> set[str]:
 
 
 def read_names(code: str) -> set[str]:
-    """Return the names that code reads."""
     return {
         name.id
         for name in ast.walk(ast.parse(code))
@@ -215,7 +206,7 @@ def keeps_comments(old: bytes, new: bytes) -> bool:
     return all(line.strip() in lines for line in old.splitlines() if b"#" in line)
 
 
-def undefined(source: bytes, node: ast.ClassDef, name: str, suffix: str) -> bytes:
+def undefined(source: bytes, node: Definition, name: str, suffix: str) -> bytes:
     """Rename an attribute where a class declares or stores it, and nowhere else."""
     lines = source.splitlines(keepends=True)
     places = []

@@ -153,11 +153,7 @@ LONG_LINES = (
     "format.line-ending='cr-lf'",
 )
 FORKS: dict[str, Fork] = {
-    "other statements around every statement": fork_statements,
-    "other methods between the methods": fork_members,
-    "more parameters and arguments": fork_arguments,
     "no comments, other quotes, long lines": unparsed,
-    "short lines": formatted("line-length=50", "format.quote-style='single'"),
     "long lines": formatted(*LONG_LINES),
     "all of these": all_of_these,
 }

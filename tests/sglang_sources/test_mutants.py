@@ -24,7 +24,7 @@ from tests.sglang_sources.releases import (
 )
 
 SEED = 59
-N_MUTANTS = 350
+N_MUTANTS = 40
 
 Places = list[surgery.Definition]
 
@@ -39,17 +39,9 @@ def a_statement(random: Random, source: bytes, places: Places) -> ast.stmt:
     return random.choice(found)
 
 
-def rename(random: Random, source: bytes, places: Places) -> bytes:
-    return surgery.renamed(source, random.choice(places))
-
-
 def move_definition(random: Random, source: bytes, places: Places) -> bytes:
     target = random.choice(surgery.definitions(surgery.tree(source)))
     return surgery.moved(source, random.choice(places), target)
-
-
-def drop_statement(random: Random, source: bytes, places: Places) -> bytes:
-    return surgery.dropped(source, [a_statement(random, source, places)])
 
 
 def wrap_statement(random: Random, source: bytes, places: Places) -> bytes:
@@ -61,12 +53,6 @@ def move_statement(random: Random, source: bytes, places: Places) -> bytes:
     if not blocks:
         return surgery.doubled(source, a_statement(random, source, places))
     return surgery.moved(source, *random.sample(random.choice(blocks), 2))
-
-
-def rename_word(random: Random, source: bytes, places: Places) -> bytes:
-    statement = a_statement(random, source, places)
-    words = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)] or ["self"]
-    return surgery.substituted(source, statement, random.choice(words), "fork")
 
 
 def lose_line(random: Random, source: bytes, places: Places) -> bytes:
@@ -86,17 +72,14 @@ def put_bytes(random: Random, source: bytes, places: Places) -> bytes:
     return source[:place] + new + source[place:]
 
 
-# test_anchors drops and repeats each definition that edits change.
+# test_anchors renames, drops and repeats each definition and statement of an edit.
 MUTATIONS: tuple[Callable[[Random, bytes, Places], bytes], ...] = (
-    *(
-        rename,
-        move_definition,
-        drop_statement,
-        wrap_statement,
-        move_statement,
-        rename_word,
-    ),
-    *(lose_line, truncate, put_bytes),
+    move_definition,
+    wrap_statement,
+    move_statement,
+    lose_line,
+    truncate,
+    put_bytes,
 )
 
 
@@ -105,38 +88,19 @@ def compiles(source: bytes, path: str) -> None:
     compile(source, path, "exec", dont_inherit=True)
 
 
-BATCHES = 10
-
-
-@pytest.mark.parametrize(
-    ("version", "numbers", "n_patched", "n_refused"),
-    [
-        *(
-            (VERSION, range(batch, N_MUTANTS, BATCHES), 8, 6)
-            for batch in range(BATCHES)
-        ),
-        # A few mutants of each other release, with all mutations together.
-        *(
-            (version, range(position, N_MUTANTS, 25), 2, 2)
-            for position, version in enumerate(DIFFERING)
-        ),
-    ],
-)
-def test_mutants_are_patched_whole_or_refused(
-    version: str, numbers: range, n_patched: int, n_refused: int
-) -> None:
-    outcomes = Counter(try_mutant(version, number) for number in numbers)
+@pytest.mark.parametrize("version", (VERSION, *DIFFERING))
+def test_mutants_are_patched_whole_or_refused(version: str) -> None:
+    outcomes = Counter(try_mutant(version, number) for number in range(N_MUTANTS))
     # Some of these change nothing that an edit searches for, and must not be refused.
-    assert outcomes["patched whole"] >= n_patched
-    assert outcomes["refused"] >= n_refused
+    assert outcomes["patched whole"] >= N_MUTANTS // 4
+    assert outcomes["refused"] >= N_MUTANTS // 4
 
 
 def try_mutant(version: str, number: int) -> str:
     """Patch a mutant; fail if it was neither patched completely nor refused."""
     random = Random(f"{SEED} {number}")
-    files = changed_files(version)
-    file = files[number % len(files)]
-    mutate = MUTATIONS[number // len(files) % len(MUTATIONS)]
+    file = random.choice(changed_files(version))
+    mutate = MUTATIONS[number % len(MUTATIONS)]
     source = sources(version)[file]
     places = [
         surgery.definition(source, scope) for scope in sorted(scopes(version, file))

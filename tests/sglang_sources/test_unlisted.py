@@ -12,7 +12,7 @@ from agentcore_patches import apply
 from agentcore_patches.errors import SourceConflict, UnsupportedTarget
 from agentcore_patches.installs import install
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
-from agentcore_patches.planning.fitting import closest_release, fitting_release
+from agentcore_patches.planning.fitting import fitting_release
 from agentcore_patches.planning.plan import make_plan
 from tests.helpers.wheels import make_install, wheel_files
 from tests.sglang_sources.releases import (
@@ -91,16 +91,3 @@ def test_sources_that_no_release_fits_are_refused_and_unchanged(tmp_path: Path) 
     assert "`pip install sglang==0.5.23`" in refused.value.hint
     assert file.read_bytes() == before
     assert not (package / "srt/agentcore").exists()
-
-
-@pytest.mark.parametrize(
-    ("version", "closest"),
-    [
-        ("0.5.7", "0.5.8"),
-        ("0.5.12.dev5+gabc", "0.5.12"),
-        ("0.5.24", "0.5.23"),
-        ("unknown", "0.5.23"),
-    ],
-)
-def test_a_refusal_names_the_closest_release(version: str, closest: str) -> None:
-    assert closest_release(version, SUPPORTED_VERSIONS) == closest

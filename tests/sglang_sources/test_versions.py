@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from agentcore_patches.installs import install
 from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.selection import Selection
-from tests.helpers.planning import VERSION
 from tests.helpers.wheels import make_install
-from tests.sglang_sources import surgery
 from tests.sglang_sources.releases import (
     FAMILIES,
     NAMES,
@@ -99,25 +96,3 @@ def test_the_command_patches_and_reverts_an_install(
     package = make_install(version, tmp_path / "site", changed_files(version))
     assert install.find(package).release == version
     assert_applied_and_reverted(package, version)
-
-
-def changes(old: bytes, new: bytes) -> tuple[list[str], list[str]]:
-    """Return removed and added lines."""
-    diff = list(
-        difflib.unified_diff(old.decode().split("\n"), new.decode().split("\n"), n=0)
-    )[2:]
-    gone = [line[1:] for line in diff if line.startswith("-")]
-    added = [line[1:] for line in diff if line.startswith("+")]
-    return gone, added
-
-
-def test_a_formatter_finds_nothing_to_do_in_new_lines() -> None:
-    originals = sources(VERSION)
-    for path, text in hooks(planned(originals, VERSION).files).items():
-        in_wheel = changes(originals[path], surgery.formatted(originals[path]))
-        after = changes(text, surgery.formatted(text))
-        for was, now in zip(in_wheel, after, strict=True):
-            # Old formatters drop a blank line at the start of a block, and new code may
-            # precede it.
-            assert list(filter(None, now)) == list(filter(None, was)), path
-            assert now.count("") <= was.count(""), path

@@ -16,7 +16,6 @@ from agentcore_patches import api, cluster, listing
 from agentcore_patches.command import cli
 from agentcore_patches.errors import (
     PROGRAM,
-    UnsupportedTarget,
 )
 from agentcore_patches.shell.advice import with_target
 from agentcore_patches.shell.options import Asked
@@ -93,8 +92,8 @@ def test_advised_edits_belong_to_the_named_sglang(
     assert cli.main(["list", "--edits", *target]) == 0
     assert cli.main(["list", "--edits"]) == 0
     assert asked == ["0.5.9", None]
-    with pytest.raises(UnsupportedTarget):
-        listing.release_of(sglang_dir=package.parent)
+    unsupported = ["--sglang-dir", str(package.parent)]
+    assert cli.main(["list", "--edits", *unsupported]) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import SourceConflict
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import transaction
@@ -17,7 +16,6 @@ from tests.helpers.records import write_dist_info
 from tests.unit.small_install import (
     ALL,
     FIRST,
-    FOLDER,
     SECOND,
     TRACES,
     commit,
@@ -25,7 +23,6 @@ from tests.unit.small_install import (
     photograph,
     read,
     revert,
-    vanilla,
     write,
 )
 
@@ -58,30 +55,6 @@ def test_a_change_by_others_is_kept_unless_forced(
 
     assert revert(install, force=True) == (SECOND, path)
     assert photograph(install) == before
-
-
-def test_an_edit_is_noticed_even_if_the_patch_leaves_no_mark(install: Install) -> None:
-    """Unless SGLang's release or the other file is another one, too."""
-    files = {FIRST: vanilla(FIRST) + b"import re\n", SECOND: patched(SECOND)}
-    with transaction.locked(install) as work:
-        work.commit(files, patches=["ours"], tool_version="one")
-    write(install, FIRST, files[FIRST] + b"# more\n")
-    upgraded = replace(install, version="0.5.10")
-    assert transaction.inspect(upgraded).files[FIRST] is FileState.REPLACED
-    for other in (b"new\n", vanilla(SECOND)):
-        write(install, SECOND, other)
-        assert transaction.inspect(install).files[FIRST] is FileState.REPLACED
-    write(install, SECOND, files[SECOND])
-    assert transaction.inspect(install).files[FIRST] is FileState.EDITED
-    with pytest.raises(SourceConflict, match="--force"):
-        revert(install)
-    stored = install.package / FOLDER / "store" / digest(files[FIRST])
-    kept = stored.read_bytes()
-    stored.write_bytes(b"damaged")
-    assert transaction.inspect(install).files[FIRST] is FileState.REPLACED
-    stored.write_bytes(kept)
-    revert(install, force=True)
-    assert read(install, FIRST) == vanilla(FIRST)
 
 
 def test_a_file_is_missing_if_its_folder_is_missing_or_a_file(

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from agentcore_patches import apply, revert
 from agentcore_patches.installs import install
-from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_verify.probe import SHARED_MEMORY
 from tests.helpers.servers import MODES, arguments_of
+from tests.helpers.trees import contents
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / "build" / "versions"
@@ -202,20 +202,9 @@ def _shared_memory() -> set[str]:
     return {file.name for file in found}
 
 
-def _sources(python: Path) -> dict[Path, bytes]:
-    """Return the files that patches change, and a list of all files in the package."""
-    found = install.find(python=python)
-    release = found.require_release()
-    files = [found.package / file for file in registry.files(registry.names(), release)]
-    listed = sorted(
-        str(path.relative_to(found.package))
-        for path in found.package.rglob("*")
-        if "__pycache__" not in path.parts
-    )
-    return {
-        **{file: file.read_bytes() for file in files if file.is_file()},
-        found.package: "\n".join(listed).encode(),
-    }
+def _sources(python: Path) -> dict[str, bytes]:
+    found = contents(install.find(python=python).package)
+    return {path: text for path, text in found.items() if "__pycache__" not in path}
 
 
 def _run(*command: str | Path) -> None:

@@ -81,6 +81,7 @@ class BatchStrOutput(BaseReq):
     finished_reasons: list[dict[str, Any] | None]
     input_token_logprobs_val: list[Any]
     output_token_logprobs_val: list[Any]
+    output_top_logprobs_val: list[Any] | None
     rids: list[str]
 
 class BatchTokenIDOutput(BaseReq):
@@ -121,6 +122,7 @@ class UnloadLoRAAdapterReqInput(BaseReq):
     def __init__(self, *, lora_name: str) -> None: ...
 
 class PauseGenerationReqInput(BaseReq):
+    mode: str
     def __init__(self, *, mode: str) -> None: ...
 
 class ReleaseMemoryOccupationReqInput(BaseReq):

@@ -103,6 +103,8 @@ class ResponsesRequest(BaseModel):
     stream: bool | None
 
 class TokenizeRequest(BaseModel):
+    chat_request: ChatCompletionRequest | None  # until 0.5.11
+    messages: list[Any] | None  # since 0.5.12
     return_token_strs: bool | None  # by vllm_api
 
 class TokenizeResponse(BaseModel):

@@ -1,0 +1,4 @@
+from typing import Any
+
+class BatchedMinNewTokensPenalizer:
+    stop_token_penalties: Any
