@@ -313,15 +313,19 @@ def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> No
 
 def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
     def overtaken(engine: Engine, tokenized: Any) -> None:
-        engine.deliver(tokenized.rid, [11, 12])
+        values = {"key": [["x", "y"]]}
+        engine.deliver(tokenized.rid, [11, 12], customized_info=values)
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
         engine.deliver(tokenized.rid, [13])  # The output was still in the detokenizer.
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
 
     for stream, stream_output in WAYS:
         engine = Engine(overtaken, stream_output=stream_output)
-        events = engine.ask(stream=stream, logprobs=True)
+        more = {} if stream else {"return_meta_info": True}
+        events = engine.ask(stream=stream, logprobs=True, **more)
         assert contents(events) == ([11, 12], [-0.0, -0.01], [])
+        if not stream:
+            assert events[0]["choices"][0]["meta_info"]["key"] == ["x", "y"]
         assert events[-1]["choices"][0]["finish_reason"] == "abort"
         assert engine.manager.rid_to_state == {}
 

@@ -8,13 +8,7 @@ import pytest
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
-from tests.helpers.asking import (
-    CASES,
-    Case,
-    ask,
-    assert_whole,
-    wait_for_steps,
-)
+from tests.helpers.asking import CASES, Case, ask, assert_whole, wait_for_steps
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -316,12 +315,3 @@ def test_an_aborted_stream_ends_with_all_sampled_tokens(server: Server) -> None:
     assert 2 < len(token_ids) < len(whole["token_ids"])
     assert token_ids == whole["token_ids"][: len(token_ids)]
     assert held_requests(server) == []
-
-
-def test_each_of_many_streams_has_its_own_ids(server: Server) -> None:
-    names = [name for name in CASES for _ in range(3)]
-    expected = {name: respond(server, **body_of(name))["token_ids"] for name in CASES}
-    with ThreadPoolExecutor(len(names)) as pool:
-        streams = list(pool.map(lambda name: events_of(server, **body_of(name)), names))
-    for name, events in zip(names, streams, strict=True):
-        assert ids_in(events) == events[-1]["response"]["token_ids"] == expected[name]
