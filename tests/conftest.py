@@ -27,11 +27,10 @@ from tests.helpers.once import once
 from tests.helpers.servers import (
     HELD_REQUESTS,
     MODES,
-    PARSED_LINES,
     SPOIL,
     THROTTLE,
+    THROTTLE_FILE,
     Launch,
-    Switches,
     Trees,
     arguments_of,
     release_of,
@@ -68,7 +67,7 @@ THOROUGH = (
     "live/test_training.py",
     "live/test_verify.py",
     "live/test_verify_failures.py",
-    *("packaging/test_comparing.py", "packaging/test_examples.py"),
+    "packaging/test_examples.py",
     "packaging/test_leftovers.py",
     "packaging/test_workflows.py",
     "sglang_sources/test_api_page.py",
@@ -89,7 +88,10 @@ QUICK: Mapping[str, Mapping[str, tuple[object, ...]]] = {
         "kind": ("rename",),
     },
     "live": {"mode": ("default",), "remembering": ("default",)},
-    "live/test_verify_defects.py": {"mode": ("reasoning",), "nth_of_check": (0,)},
+    "live/test_verify_defects.py": {
+        "mode": ("default", "reasoning"),
+        "nth_of_check": (0,),
+    },
     "live/test_weight_versions.py": {"way": ("overlap",)},
     "packaging/test_documents.py": {
         "path": (ROOT / "README.md", ROOT / "docs/tutorial.md")
@@ -234,8 +236,6 @@ def trees(
                 sampler.write(THROTTLE + SPOIL)
             with (tree / "sglang/srt/entrypoints/http_server.py").open("a") as server:
                 server.write(HELD_REQUESTS)
-                if tree == made.patched:
-                    server.write(PARSED_LINES)
             run_on_cpu(tree / "sglang")
 
     folder = once(run_folder / "trees", make)
@@ -243,17 +243,16 @@ def trees(
 
 
 @pytest.fixture(scope="session")
-def switches(tmp_path_factory: pytest.TempPathFactory) -> Switches:
-    folder = tmp_path_factory.mktemp("switches")
-    return Switches(folder / "throttle", folder / "parsed")
+def throttle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("switch") / "throttle"
 
 
 @pytest.fixture
-def slow_engine(switches: Switches) -> Iterator[None]:
+def slow_engine(throttle: Path) -> Iterator[None]:
     """Makes each engine step take 15 ms."""
-    switches.throttle.touch()
+    throttle.touch()
     yield
-    switches.throttle.unlink()
+    throttle.unlink()
 
 
 @pytest.fixture(scope="session")
@@ -274,7 +273,7 @@ def launch(
     release: str,
     scripted_model: Path,
     bytecode: Bytecode,
-    switches: Switches,
+    throttle: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Launch:
     def launcher(
@@ -301,7 +300,7 @@ def launch(
                 env={
                     **cpu.TINY_MODEL_ENV,
                     **bytecode.env,
-                    **switches.env,
+                    THROTTLE_FILE: str(throttle),
                     **(env or {}),
                 },
                 startup_timeout=240,

@@ -124,22 +124,6 @@ def lines_about(node: Node, shown: str) -> list[str]:
     return [line for line in shown.splitlines() if line.startswith(start)]
 
 
-def test_options_apply_to_each_node(cluster: Cluster) -> None:
-    target = cluster.nodes[1].package
-    before = texts(target)
-
-    planned = apply_on_ray(
-        cluster.address, sglang_dir=target, extras=["vllm-api"], dry_run=True
-    )
-
-    assert texts(target) == before
-    for result in planned:
-        assert result.error is None and result.applied is not None
-        assert result.changed and not result.complete
-        assert result.applied.patches == ("core", "vllm-api")
-        assert result.applied.install.package == target
-
-
 def test_a_hanging_node_times_out(cluster: Cluster) -> None:
     last = cluster.nodes[-1]
     raylet = last.raylet

@@ -11,15 +11,16 @@ import requests
 from agentcore_verify import client
 from agentcore_verify.audit.turns import Call
 from agentcore_verify.client import Answer, Completion, HttpError
-from agentcore_verify.scripted_model import TOOLS, line
+from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.endpoints import (
     CHAT,
+    HISTORY_OF,
+    LIMIT_OF,
     MESSAGES,
-    MESSAGES_TOOLS,
     RESPONSES,
-    RESPONSES_TOOLS,
+    TOOLS_OF,
     events_in,
     ids_in,
 )
@@ -35,9 +36,6 @@ QUESTIONS = (
 USER: Message = {"role": "user", "content": line("plain").question}
 HELLO: Message = {"role": "assistant", "content": "Hello!"}
 
-TOOLS_OF = {CHAT: list(TOOLS), MESSAGES: MESSAGES_TOOLS, RESPONSES: RESPONSES_TOOLS}
-HISTORY_OF = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
-LIMIT_OF = {CHAT: "max_tokens", MESSAGES: "max_tokens", RESPONSES: "max_output_tokens"}
 SYSTEM_OF = {MESSAGES: "system", RESPONSES: "instructions"}
 
 
@@ -116,14 +114,10 @@ def take_turn(
     streaming: bool = False,
     *,
     system: Any = None,
-    bare: bool = False,
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Turn:
-    """Send a history to an endpoint, and return the turn; raise HttpError if refused.
-
-    `bare` sends back only the texts and calls of a response, without their items.
-    """
+    """Send a history to an endpoint, and return the turn; raise HttpError if refused."""
     if system is not None and path == CHAT:
         history = [{"role": "system", "content": system}, *history]
     elif system is not None:
@@ -149,7 +143,7 @@ def take_turn(
         return _chat_turn(read(events))
     if path == MESSAGES:
         return _message_turn(events)
-    return _response_turn(events, bare)
+    return _response_turn(events)
 
 
 def _chat_turn(answer: Answer) -> Turn:
@@ -193,14 +187,14 @@ def _message_turn(events: list[Any]) -> Turn:
     )
 
 
-def _response_turn(events: list[Any], bare: bool) -> Turn:
+def _response_turn(events: list[Any]) -> Turn:
     response = events[-1].get("response", events[-1])
     prefix = (response["metadata"] or {}).get("prefix")
     if len(events) > 1:
         begun = events[0]["response"]
         assert events[0]["type"] == "response.created"
         assert (begun["metadata"] or {}).get("prefix") == prefix
-    said = bare_items(response["output"]) if bare else response["output"]
+    said = response["output"]
     calls = [item for item in said if item.get("type") == "function_call"]
     return Turn(
         RESPONSES,
@@ -210,20 +204,6 @@ def _response_turn(events: list[Any], bare: bool) -> Turn:
         said,
         bool(said) and all(is_object(call["arguments"] or "{}") for call in calls),
     )
-
-
-def bare_items(output: list[Any]) -> list[Message]:
-    """Return the texts and calls of a response."""
-    kept: list[Message] = []
-    for item in output:
-        if item["type"] == "message":
-            text = "".join(part["text"] for part in item["content"])
-            phase = {"phase": item["phase"]} if item.get("phase") else {}
-            kept.append({"role": "assistant", "content": text, **phase})
-        elif item["type"] == "function_call":
-            fields = ("type", "call_id", "name", "arguments")
-            kept.append({name: item[name] for name in fields})
-    return kept
 
 
 def message_of(completion: Completion) -> Message:

@@ -26,16 +26,21 @@ MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 VLLM_GENERATE = "/inference/v1/generate"
 
-MESSAGES_TOOLS = [
-    {
-        "name": tool["function"]["name"],
-        "description": tool["function"]["description"],
-        "input_schema": tool["function"]["parameters"],
-    }
-    for tool in TOOLS
-]
-RESPONSES_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
+TOOLS_OF: dict[str, list[Json]] = {
+    CHAT: list(TOOLS),
+    MESSAGES: [
+        {
+            "name": tool["function"]["name"],
+            "description": tool["function"]["description"],
+            "input_schema": tool["function"]["parameters"],
+        }
+        for tool in TOOLS
+    ],
+    RESPONSES: [{"type": "function", **tool["function"]} for tool in TOOLS],
+}
 """The tools of the script, as in requests to these endpoints."""
+HISTORY_OF = {CHAT: "messages", MESSAGES: "messages", RESPONSES: "input"}
+LIMIT_OF = {CHAT: "max_tokens", MESSAGES: "max_tokens", RESPONSES: "max_output_tokens"}
 
 
 def send(server: Server, path: str, **body: Any) -> requests.Response:
@@ -50,17 +55,19 @@ def post(server: Server, path: str, **body: Any) -> Json:
     return answer
 
 
-def short_body(path: str, n_tokens: int) -> Json:
-    """Return a request to any endpoint for a few tokens."""
-    asked: Json = {"messages": line("plain").messages, "max_tokens": n_tokens}
+def get(server: Server, path: str) -> Any:
+    return requests.get(server.base_url + path, timeout=60).json()
+
+
+def body_to(path: str, n_tokens: int, name: str = "plain", tools: bool = False) -> Json:
+    """Return a greedy request to any endpoint, with a line of the script."""
+    limit = {"max_tokens": n_tokens, "temperature": 0}
+    if path == VLLM_GENERATE:
+        return {"token_ids": [5, 6, 7], "sampling_params": limit}
     if path == COMPLETIONS:
-        asked = {"prompt": line("plain").question, "max_tokens": n_tokens}
-    elif path == RESPONSES:
-        asked = {"input": line("plain").messages, "max_output_tokens": n_tokens}
-    elif path == VLLM_GENERATE:
-        sampling = {"max_tokens": n_tokens, "temperature": 0}
-        return {"token_ids": [5, 6, 7], "sampling_params": sampling}
-    return {**asked, "temperature": 0}
+        return {"prompt": line(name).question, **limit}
+    asked = {HISTORY_OF[path]: line(name).messages, LIMIT_OF[path]: n_tokens}
+    return {**asked, "temperature": 0, **({"tools": TOOLS_OF[path]} if tools else {})}
 
 
 def prompt_of(server: Server, name: str, **more: Any) -> list[int]:

@@ -29,10 +29,8 @@ MODES: dict[str, tuple[str, ...]] = {
 in_one_mode = pytest.mark.parametrize("mode", ["default"], indirect=True)
 """For tests of requests that are refused before a mode of the server matters."""
 
-# Environment variables of a server in a test: the file that slows it down while it exists,
-# and the file for the lines of chat streams that were parsed to be stamped.
 THROTTLE_FILE = "AGENTCORE_TEST_THROTTLE"
-PARSED_FILE = "AGENTCORE_TEST_PARSED"
+"""The environment variable with the file that slows a server down while it exists."""
 
 # Appended to SGLang's sampler in the tests' copies of it: one engine step takes 15 ms while
 # the file exists, so that a test can act in the middle of it.
@@ -82,24 +80,6 @@ async def _held_requests():
 @app.delete("/held_requests")
 async def _forget_requests():
     _global_state.tokenizer_manager.rid_to_state.clear()
-"""
-
-# Appended to the HTTP server of a patched copy: which lines of chat streams were parsed to
-# be stamped, where others are stamped as text.
-PARSED_LINES = f"""
-
-import os as _os
-
-from sglang.srt.agentcore.http.traces import Trace as _Trace
-
-_stamp_parsed = _Trace._stamp_parsed
-
-def _noted(self, line):
-    with open(_os.environ.get({PARSED_FILE!r}, _os.devnull), "a") as lines:
-        lines.write(line)
-    return _stamp_parsed(self, line)
-
-_Trace._stamp_parsed = _noted
 """
 
 # Appended to SGLang's routing in the tests' copies of it: SGLang's PyTorch version of a
@@ -159,20 +139,6 @@ class Trees:
 
     vanilla: Path
     patched: Path
-
-
-@dataclass(frozen=True)
-class Switches:
-    """Files that the servers of one test process look at and write to."""
-
-    throttle: Path
-    """File that slows the servers down while it exists."""
-    parsed: Path
-    """File with the lines of patched streams that were parsed."""
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {THROTTLE_FILE: str(self.throttle), PARSED_FILE: str(self.parsed)}
 
 
 class Launch(Protocol):

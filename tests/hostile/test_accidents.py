@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import stat
-import struct
 from pathlib import Path
 from unittest import mock
 
@@ -22,8 +21,6 @@ from agentcore_patches.state.lock import Lock
 from tests.helpers.trees import contents, photograph
 from tests.helpers.users import GROUP, USER, give_away, require_root
 from tests.hostile.planting import Planted
-from tests.unit.small_install import FIRST, commit, compile_unchecked, vanilla
-from tests.unit.small_install import revert as revert_alone
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES
 
 
@@ -133,24 +130,6 @@ def test_the_state_folder_has_the_packages_group_and_is_not_world_writable(
     assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o775, GROUP)
 
 
-def test_a_default_acl_of_the_folder_is_not_copied_to_files(package: Path) -> None:
-    # Version 2; owner rwx, user 7 rw, group r, mask rw, others r.
-    rights = [(1, 7, -1), (2, 6, 7), (4, 4, -1), (16, 6, -1), (32, 4, -1)]
-    packed = struct.pack("<I", 2) + b"".join(
-        struct.pack("<HHi", *entry) for entry in rights
-    )
-    try:
-        os.setxattr(package / "srt", "system.posix_acl_default", packed)
-    except OSError as error:
-        pytest.skip(f"no access control lists here: {error}")
-    before = (package / MODELS).stat().st_mode
-
-    for command in (apply, revert):
-        command(sglang_dir=package)
-        assert "system.posix_acl_access" not in os.listxattr(package / MODELS)
-        assert (package / MODELS).stat().st_mode == before
-
-
 def test_a_file_of_another_user_keeps_its_owner(package: Path) -> None:
     give_away(package / MODELS)
     for command in (apply, revert):
@@ -192,16 +171,6 @@ def test_the_text_of_a_lock_file_is_escaped(install: Install) -> None:
                 transaction.locked(install, timeout=0),
             ):
                 pass
-
-
-def test_bytecode_removal_is_synced(install: Install) -> None:
-    cache = compile_unchecked(install.package / FIRST, vanilla(FIRST))
-    with mock.patch("agentcore_patches.state.bytecode.sync") as sync:
-        commit(install, FIRST)
-        sync.assert_called_once_with(cache.parent)
-        revert_alone(install)
-        sync.assert_called_with(cache.parent)
-    assert cache.exists() and sync.call_count > 1
 
 
 def test_a_dry_run_makes_the_same_checks_as_a_real_run(package: Path) -> None:

@@ -7,12 +7,11 @@ JSON object: the error of each of `tests_in` this module, or null.
 from __future__ import annotations
 
 import json
-import sys
-import time
 import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 
 class Plain(SimpleNamespace):
@@ -135,18 +134,6 @@ def test_a_conversation_template_is_used_only_for_images() -> None:
     assert (adapted.input_ids, adapted.image_data) == ([5], None)
 
 
-def test_validating_32_000_ids_takes_less_than_5_ms() -> None:
-    endpoint = serving(tokenizer_manager())
-    request = chat(input_ids=[5] * 32_000)
-    times = []
-    for _ in range(10):
-        began = time.process_time()
-        assert endpoint._validate_request(request) is None
-        times.append(time.process_time() - began)
-    print(f"{min(times) * 1000:.2f} ms for 32,000 IDs", file=sys.stderr)
-    assert min(times) < 0.005
-
-
 def test_batches_keep_the_flag_when_indexed() -> None:
     from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
 
@@ -217,7 +204,12 @@ def test_a_stamped_line_keeps_its_fields_and_carries_pending_tokens() -> None:
         trace = Trace(incremental=True, n_choices=n_choices)
         waiting: list[int] = []
         for number, chunk in enumerate(chunks()):
-            data = stamped(chunk, trace)
+            parse = mock.patch.object(trace, "_stamp_parsed", wraps=trace._stamp_parsed)
+            with parse as parsed:
+                data = stamped(chunk, trace)
+            # Usual lines are stamped as text: the trace writes the logprobs.
+            if all(choice["logprobs"] is None for choice in data["choices"]):
+                assert parsed.called is not bool(data["choices"])
             waiting += [5, 6]
             metadata = data.pop("metadata", None)
             assert (metadata is not None) == (number == 0)

@@ -250,39 +250,29 @@ _RESULTS_INSIDE = """
 
 def test_tool_results_before_the_token_that_ends_the_turn() -> None:
     family = family_of("qwen3-no-thinking")
+    answer = answer_of(family, 0)
+    results = follow(family, answer, 0)
     for after_calls in ("", "<|endoftext|>"):
         template = _RESULTS_INSIDE.replace("AFTER_CALLS", repr(after_calls))
         chat = endpoint(family, template)
         made = chat.tokenizer_manager.tokenizer
         stops = made.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
         chat.tokenizer_manager.model_config.hf_eos_token_id = set(stops)
-        messages = [USER]
-        prompt, _ = prompt_of(chat, family, messages)
-        refused = []
-        for turn in range(8):
-            answer = answer_of(family, turn)
-            text = sampled(family, answer).removesuffix("<|im_end|>")
-            stop = after_calls if "tool_calls" in answer else "<|im_end|>"
-            spoken = encoded(made, text + stop)
-            required = [*prompt, *spoken]
-            messages += [answer, *follow(family, answer, turn)]
-            alone, _ = prompt_of(chat, family, messages)
-            try:
-                prompt, found = prompt_of(chat, family, messages, required)
-            except ValueError as error:
-                assert "certain" in str(error)
-                refused.append(turn)
-                prompt = alone
-                continue
-            assert found.metadata["kept"] == len(required)
-            assert prompt[: len(required)] == required
-            tail = made.decode(prompt[len(required) :])
-            following = follow(family, answer, turn)
-            assert tail.count(following[0]["content"]) == len(following)
-            assert made.decode(alone).endswith(tail)
-        calls = [turn for turn in range(8) if "tool_calls" in answer_of(family, turn)]
-        assert refused == ([] if after_calls else calls)
-        assert calls
+        text = sampled(family, answer).removesuffix("<|im_end|>")
+        first, _ = prompt_of(chat, family, [USER])
+        required = [*first, *encoded(made, text + after_calls)]
+        messages = [USER, answer, *results]
+        try:
+            prompt, found = prompt_of(chat, family, messages, required)
+        except ValueError as error:
+            assert "certain" in str(error) and not after_calls
+            continue
+        assert after_calls and found.metadata["kept"] == len(required)
+        assert prompt[: len(required)] == required
+        tail = made.decode(prompt[len(required) :])
+        assert tail.count(results[0]["content"]) == len(results) == 2
+        alone, _ = prompt_of(chat, family, messages)
+        assert made.decode(alone).endswith(tail)
 
 
 def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import json
 from collections.abc import Callable
@@ -160,10 +159,6 @@ STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
 IDS = [i for step in STEPS for i in step]
 
 
-def nothing(engine: Engine, tokenized: Any) -> None:
-    """Deliver nothing."""
-
-
 def in_steps(engine: Engine, tokenized: Any) -> None:
     """Deliver `STEPS`, two of them before the reader wakes."""
     for n, step in enumerate(STEPS, start=1):
@@ -215,45 +210,6 @@ def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
 def no_logprobs(engine: Engine, tokenized: Any) -> None:
     engine.deliver(tokenized.rid, [11], logprobs=1)
     engine.deliver(tokenized.rid, [12, 13], logprobs=0, finish=STOP)
-
-
-def test_no_more_lists_of_a_prompt_are_held_than_by_stock_after_it_is_sent() -> None:
-    from sglang.srt.managers.io_struct import GenerateReqInput
-
-    token_id = 93_071
-
-    def held() -> int:
-        """Return the number of lists with the prompt."""
-        referrers = gc.get_referrers(token_id)
-        return sum(isinstance(one, list) and len(one) == 1000 for one in referrers)
-
-    async def tokenize(*args: Any) -> Any:
-        return [token_id] + [7] * 999, None
-
-    async def read(is_wanted: bool, stream: bool) -> tuple[int, set[int]]:
-        """Return the lists held before the first output, and after each."""
-        engine = Engine(in_turns)
-        engine.manager._tokenize_texts = tokenize
-        obj = GenerateReqInput(
-            text="-", stream=stream, return_prompt_token_ids=is_wanted
-        )
-        outputs = engine.manager.generate_request(obj, engine._raw())
-        reading = asyncio.ensure_future(anext(outputs))
-        while not engine.sent and not reading.done():
-            await asyncio.sleep(0)
-        engine.sent.clear()
-        before = held()
-        first = await reading
-        prompt = first.pop("prompt_token_ids", [None])
-        assert prompt[0] == (token_id if is_wanted else None)
-        del prompt
-        return before, {held()} | {held() async for _ in outputs}
-
-    for stream in (True, False):
-        _, stock = asyncio.run(asyncio.wait_for(read(False, stream), 10))
-        before, after = asyncio.run(asyncio.wait_for(read(True, stream), 10))
-        assert before == 1
-        assert after == stock
 
 
 def test_missing_logprobs_are_an_error() -> None:
@@ -357,38 +313,21 @@ def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> No
 
 def test_an_abort_that_overtakes_an_output_ends_the_answer() -> None:
     def overtaken(engine: Engine, tokenized: Any) -> None:
-        engine.deliver(tokenized.rid, [11, 12])
+        values = {"key": [["x", "y"]]}
+        engine.deliver(tokenized.rid, [11, 12], customized_info=values)
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
         engine.deliver(tokenized.rid, [13])  # The output was still in the detokenizer.
         engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
 
     for stream, stream_output in WAYS:
         engine = Engine(overtaken, stream_output=stream_output)
-        events = engine.ask(stream=stream, logprobs=True)
+        more = {} if stream else {"return_meta_info": True}
+        events = engine.ask(stream=stream, logprobs=True, **more)
         assert contents(events) == ([11, 12], [-0.0, -0.01], [])
+        if not stream:
+            assert events[0]["choices"][0]["meta_info"]["key"] == ["x", "y"]
         assert events[-1]["choices"][0]["finish_reason"] == "abort"
         assert engine.manager.rid_to_state == {}
-
-
-def test_an_abort_before_the_first_token_leaves_nothing_behind() -> None:
-    def at_once(engine: Engine, tokenized: Any) -> None:
-        engine.manager.rid_to_state[tokenized.rid].obj.lora_path = "adapter"
-        engine.manager.rid_to_state[tokenized.rid].obj.lora_id = "id"
-        engine.manager._handle_abort_req(engine.abort(rid=tokenized.rid))
-
-    for stream in (False, True):
-        for return_token_ids in (None, False):
-            engine = Engine(at_once, enable_lora=True)
-            # With LoRA, another name must be an adapter's.
-            events = engine.ask(
-                model="default",
-                stream=stream,
-                logprobs=not stream,
-                return_token_ids=return_token_ids,
-            )
-            assert events[-1]["choices"][0]["finish_reason"] == "abort"
-            assert engine.manager.rid_to_state == {}
-            engine.release.assert_called_once_with("id")
 
 
 def test_a_vllm_stream_whose_client_left_before_it_began_is_aborted() -> None:
@@ -443,41 +382,6 @@ def test_a_request_that_the_scheduler_rejects_has_no_tokens() -> None:
         req.update_finish_state()
     assert req.finished()
     assert [*req.output_ids_through_stop] == []
-
-
-def test_values_for_a_part_of_a_batch_go_to_their_requests() -> None:
-    from sglang.srt.managers.io_struct import GenerateReqInput
-    from sglang.srt.managers.multi_tokenizer_mixin import _handle_output_by_index
-
-    async def deliver(whole: bool) -> list[Any]:
-        engine = Engine(nothing)
-        manager = engine.manager
-        asked = [
-            GenerateReqInput(input_ids=PROMPT, rid=rid, stream=False) for rid in "abc"
-        ]
-        answers = [
-            asyncio.ensure_future(anext(manager.generate_request(obj))) for obj in asked
-        ]
-        while len(manager.rid_to_state) < len(asked):
-            await asyncio.sleep(0)
-        batch = output(
-            rids=[*"abc"],
-            output_ids=[[1], [2, 3], [4]],
-            output_strs=["", "", ""],
-            finished_reasons=[STOP] * 3,
-            prompt_tokens=[3] * 3,
-            completion_tokens=[1, 2, 1],
-            customized_info={"key": [None, ["x", "y"]]},
-        )
-        # As one batch, or split for the workers.
-        parts = [_handle_output_by_index(batch, i) for i in range(3)]
-        for part in [batch] if whole else parts:
-            engine.hand_on(part)
-        return [(await answer)["meta_info"].get("key") for answer in answers]
-
-    for whole in (True, False):
-        values = asyncio.run(asyncio.wait_for(deliver(whole), 10))
-        assert values == [None, ["x", "y"], None]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
 $STUB selects the behaviour:
 
     dies              exits at start
-    refuses           rejects its options
     never-ready       never gets ready
     busy              rejects the first $STUB_BUSY requests to generate with 503
     crashes           crashes at the first chat request
@@ -89,10 +88,6 @@ def main() -> None:
         Thread(target=end_with_stdin, args=(child,), daemon=True).start()
     if how == "dies":
         raise SystemExit("the stub has no model")
-    if how == "refuses":
-        print(*[f"usage: [--option-{number}]" for number in range(17)], sep="\n")
-        print("probe.py: error: unrecognized arguments: --no-such-option", flush=True)
-        raise SystemExit(2)
     if how == "never-ready":
         time.sleep(300)
     port = int(sys.argv[sys.argv.index("--port") + 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,18 @@ import pytest
 
 from agentcore_patches.command.cli import main
 from agentcore_verify.audit.readers import turns_of
-from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.built_records import write
-from tests.helpers.conversing import TOOLS_OF
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
+    HISTORY_OF,
     MESSAGES,
     RESPONSES,
     Json,
     answers,
+    body_to,
     is_traced,
     prompt_of,
 )
@@ -37,20 +36,10 @@ PATHS = (CHAT, COMPLETIONS, MESSAGES, RESPONSES)
 
 
 def request_to(path: str, name: str, **more: Any) -> Json:
-    """Return the request with a line of the script."""
-    messages = line(name).messages
-    body: Json = {"temperature": 0, "max_tokens": 700}
-    if path == RESPONSES:
-        body = {"temperature": 0, "input": messages, "max_output_tokens": 700}
-    elif path == COMPLETIONS:
-        body |= {"logprobs": 1}
-    else:
-        body |= {"messages": messages}
-    if path == CHAT:
-        body |= {"logprobs": True}
-    if "tool" in name and path != COMPLETIONS:
-        body["tools"] = TOOLS_OF[path]
-    return body | more
+    """Return the request with a line of the script, with tools if the line calls some."""
+    body = body_to(path, 700, name, tools="tool" in name and path != COMPLETIONS)
+    logprobs: Json = {CHAT: {"logprobs": True}, COMPLETIONS: {"logprobs": 1}}
+    return {**body, **logprobs.get(path, {}), **more}
 
 
 def record(
@@ -71,7 +60,7 @@ def two_turns(server: Server, path: str, streaming: bool) -> list[Json]:
     first = record(server, path, body, streaming, f"{path} turns")
     [turn] = turns_of(first)
     [answer] = turn.answers
-    key = "input" if path == RESPONSES else "messages"
+    key = HISTORY_OF[path]
     body[key] = [
         *body[key],
         {"role": "assistant", "content": answer.text},
@@ -120,30 +109,6 @@ def test_answers_of_a_patched_server_are_clean(
     assert document["failed"] == document["unmatched"] == 0
     assert document["compared"] == len(later) // 2
     assert all(row["of"] for row in document["findings"])
-
-
-def test_two_calls_of_one_tool_are_clean(
-    server: Server,
-    scripted_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """In a whole message, SGLang's `index` of a call may be that of its tool."""
-    text = "\n".join(
-        f'<tool_call>\n{{"name": "get_weather", "arguments": {{"city": "{city}"}}}}\n'
-        "</tool_call>"
-        for city in ("Oslo", "Lima")
-    )
-    body = request_to(CHAT, "two_tools", regex=re.escape(text), return_token_ids=True)
-    whole, stream = (record(server, CHAT, body, way, "calls") for way in (False, True))
-    [turn] = turns_of(whole)
-    assert [call.name for call in turn.answers[0].calls] == ["get_weather"] * 2, whole
-
-    file = write(tmp_path / "calls.jsonl", [whole, stream])
-    _, document = audited(capsys, file, scripted_model)
-
-    # The grammar leaves one token at a time, whose logprob is 0.
-    assert found(document) <= {"logprobs-padded"}, document
 
 
 def test_answers_of_an_unpatched_server_have_drift_and_holes(

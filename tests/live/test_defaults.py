@@ -25,13 +25,14 @@ from tests.helpers.endpoints import (
     RESPONSES,
     VLLM_GENERATE,
     Json,
+    body_to,
     events_in,
+    get,
     ids_in,
     is_traced,
     post,
     refused,
     require_traced,
-    short_body,
     stream,
 )
 from tests.helpers.servers import MODES, Launch, Trees, in_one_mode
@@ -54,48 +55,35 @@ def defaulting(trees: Trees, launch: Launch, mode: str) -> Iterator[Server]:
         yield running
 
 
-def info_of(server: Server, path: str) -> Json:
-    info: Json = requests.get(server.base_url + path, timeout=30).json()
-    return info
-
-
 def chat_of(name: str, **more: Any) -> Json:
     return Case(name, tools="tool" in name).body(**more)
 
 
 @each_mode
 @pytest.mark.parametrize("name", ["emoji", "two_tools"])
-def test_a_non_streaming_chat_response_has_all_default_fields(
+def test_chat_has_by_default_what_a_request_can_ask_for(
     defaulting: Server, name: str
 ) -> None:
-    answer = post(defaulting, CHAT, **chat_of(name, logprobs=True))
-    [choice] = answer["choices"]
-    assert choice["prompt_token_ids"] == answer["prompt_token_ids"] != []
-    assert len(choice["token_ids"]) == answer["usage"]["completion_tokens"]
-    assert isinstance(choice["message"]["content"], str)
-    logprobs = choice["meta_info"]["output_token_logprobs"]
-    assert [token_id for _, token_id, _ in logprobs] == choice["token_ids"]
-    assert [value for value, _, _ in logprobs] == choice["token_logprobs"]
-    explicit = post(
-        defaulting, CHAT, **chat_of(name, logprobs=True), **dict.fromkeys(FLAGS, True)
-    )
-    assert explicit["choices"][0].keys() == choice.keys()
-    nulls = post(defaulting, CHAT, **chat_of(name), **dict.fromkeys(FLAGS))
-    assert nulls["choices"][0].keys() == choice.keys()
-
-
-@each_mode
-def test_a_stream_has_the_default_fields_that_streams_support(
-    defaulting: Server,
-) -> None:
-    whole = post(defaulting, CHAT, **chat_of("emoji"))
-    first, *_ = events = stream(defaulting, CHAT, **chat_of("emoji"))
+    body = chat_of(name, logprobs=True)
+    asked = post(defaulting, CHAT, **body, **dict.fromkeys(FLAGS, True))
+    [wanted] = asked["choices"]
+    assert wanted["meta_info"] and wanted["prompt_token_ids"]
+    for flags in ({}, dict.fromkeys(FLAGS)):
+        answer = post(defaulting, CHAT, **body, **flags)
+        [choice] = answer["choices"]
+        assert choice.keys() == wanted.keys()
+        assert answer["prompt_token_ids"] == choice["prompt_token_ids"]
+        assert choice["prompt_token_ids"] == wanted["prompt_token_ids"]
+        assert choice["token_ids"] == wanted["token_ids"]
+        assert isinstance(choice["message"]["content"], str)
+    first, *_ = events = stream(defaulting, CHAT, **chat_of(name))
     for answer in (first, first["choices"][0]):
-        assert answer["prompt_token_ids"] == whole["prompt_token_ids"]
-    assert ids_in(events) == ids_in([whole])
-    values = [event["choices"][0].get("token_logprobs", []) for event in events]
-    assert sum(map(len, values)) == len(ids_in([whole]))
-    assert not any("meta_info" in choice for e in events for choice in e["choices"])
+        assert answer["prompt_token_ids"] == wanted["prompt_token_ids"]
+    choices = [choice for event in events for choice in event["choices"]]
+    assert ids_in(events) == wanted["token_ids"]
+    values = [choice.get("token_logprobs", []) for choice in choices]
+    assert sum(map(len, values)) == len(wanted["token_ids"])
+    assert not any("meta_info" in choice for choice in choices)
 
 
 @in_one_mode
@@ -127,7 +115,7 @@ TRACED = (CHAT, COMPLETIONS, MESSAGES, RESPONSES, VLLM_GENERATE)
 def texts_of(server: Server, path: str, **more: Any) -> list[str]:
     """Return the non-streaming answer of an endpoint, and its stream."""
     url, model = server.base_url + path, Subject(server.base_url).served_model()
-    body = {"model": model, "return_token_ids": True, **short_body(path, 9), **more}
+    body = {"model": model, "return_token_ids": True, **body_to(path, 9), **more}
     texts = []
     for streaming in (False, True):
         with client.post(url, {**body, "stream": streaming}) as response:
@@ -172,7 +160,7 @@ def test_a_server_can_leave_out_the_prompt(
                     assert PROMPT in text
         explicit = post(server, CHAT, **chat_of("plain"), return_prompt_token_ids=True)
         assert explicit["choices"][0]["prompt_token_ids"]
-        long = {"input_ids": [5] * 9_000, **short_body(CHAT, 9), "stream": True}
+        long = {"input_ids": [5] * 9_000, **body_to(CHAT, 9), "stream": True}
         asked: Json = {"return_prompt_token_ids": True, "stream": False}
         whole = post(server, CHAT, **{**long, **asked})
         text = asyncio.run(text_of(server, {**long, "model": "m"}))
@@ -196,7 +184,7 @@ def test_the_server_reports_its_patches(
     version = status(sglang_dir=trees.patched / "sglang").applied_by
     assert version and version.startswith(__version__)
     for path in ("/server_info", "/get_server_info"):
-        info = info_of(defaulting, path)
+        info = get(defaulting, path)
         assert info["agentcore_patches"] == {
             "version": version,
             "patches": list(names()),
@@ -212,7 +200,7 @@ def test_a_server_answers_before_the_first_prompt(trees: Trees, launch: Launch) 
     with launch(trees.patched, *MODES["two-workers"]) as server:
         # Either worker may answer.
         for _ in range(8):
-            assert "agentcore_patches" in info_of(server, "/server_info")
+            assert "agentcore_patches" in get(server, "/server_info")
             flushed = requests.post(f"{server.base_url}/flush_cache", timeout=30)
             assert flushed.status_code == 200
 
@@ -230,6 +218,6 @@ def test_the_server_in_rust_is_refused(
 
     env["AGENTCORE_ALLOW_UNPATCHED"] = "1"
     with launch(trees.patched, env=env, mirror_sampler=False) as server:
-        assert "agentcore_patches" not in info_of(server, "/server_info")
+        assert "agentcore_patches" not in get(server, "/server_info")
         log = server.options.log.read_text()
         assert "requests are answered without the patches" in log

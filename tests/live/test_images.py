@@ -226,13 +226,6 @@ def test_a_generate_stream_with_an_image_is_complete(
     assert last == dict.fromkeys(range(parallel), asked.answer)
 
 
-def test_several_samples_of_an_image_are_answered(
-    vision_server: Server, asked: Asked
-) -> None:
-    choices = ask(vision_server, *QUESTION, n=3).completions
-    assert [[*(c.token_ids or ())] for c in choices] == [asked.answer] * 3
-
-
 PARTS = (
     {"type": "image_url", "image_url": {"url": images.IMAGE, "detail": "auto"}},
     {"type": "image_url", "url": images.IMAGE},

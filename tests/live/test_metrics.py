@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,23 +20,21 @@ from agentcore_verify import client
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
-from tests.helpers.conversing import TOOLS_OF, USER, take_turn
+from tests.helpers.conversing import USER, take_turn
 from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     MESSAGES,
     RESPONSES,
+    TOOLS_OF,
     answers,
+    body_to,
     is_traced,
     send,
-    short_body,
 )
 from tests.helpers.servers import Launch, Trees, held, in_one_mode
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
-
-RUNNING = 3
-"""Number of requests that the server runs at a time; others wait."""
 
 LONG: dict[str, Any] = {
     "messages": line("long").messages,
@@ -52,7 +49,7 @@ Series = dict[tuple[str, ...], float]
 
 # With a conversation memory, or with several tokenizer workers.
 SERVERS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
-    "memory": (("--max-running-requests", str(RUNNING)), {PREFIX_CACHE: "1"}),
+    "memory": ((), {PREFIX_CACHE: "1"}),
     "workers": (("--tokenizer-worker-num", "2"), {}),
 }
 
@@ -120,7 +117,7 @@ def counted(
 
 def answered(server: Server, path: str, streaming: bool, **more: Any) -> None:
     """Ask an endpoint; check that no event is an error."""
-    asked = {"model": Subject(server.base_url).served_model(), **short_body(path, 4)}
+    asked = {"model": Subject(server.base_url).served_model(), **body_to(path, 4)}
     events = answers(server, path, streaming, **asked, **more)
     assert not any(event.get("error") for event in events)
 
@@ -283,37 +280,6 @@ def test_updates_and_aborts_are_counted(counting: Server, release: str) -> None:
         assert update("/no/such/folder", "none").status_code == 400
         no_grammar = {"text": "Once", "sampling_params": {"json_schema": "{"}}
         assert send(server, "/generate", **no_grammar).status_code == 400
-
-
-@with_memory
-@pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("streaming", [False, True])
-def test_an_answer_aborted_before_its_first_token_counts(
-    counting: Server, streaming: bool
-) -> None:
-    mode = "streamed" if streaming else "whole"
-    expected = {
-        (metrics.TRACED_ANSWERS, "chat", mode): 1 + RUNNING,
-        (metrics.ABORTED_REQUESTS, "asked"): 1 + RUNNING,
-    }
-    rids = [f"{mode} {number}" for number in range(RUNNING + 1)]
-
-    def holds(number: int) -> bool:
-        return len(held(counting)) == number
-
-    with counted(counting, expected), ThreadPoolExecutor(len(rids)) as pool:
-        asked = []
-        for number, rid in enumerate(rids, 1):
-            more: dict[str, Any] = {"rid": rid, "stream": streaming}
-            asked.append(pool.submit(client.ask, counting.base_url, **LONG, **more))
-            wait_until(partial(holds, number))
-        for rid, one in reversed([*zip(rids, asked, strict=True)]):
-            # SGLang drops an abort that comes before the request is in its queue.
-            while not one.done():
-                send(counting, "/abort_request", rid=rid).raise_for_status()
-        queued = asked[-1].result().completions[0]
-        assert queued.finish_reason == "abort"
-        assert not queued.token_ids
 
 
 @in_one_mode

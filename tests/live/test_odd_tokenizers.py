@@ -12,6 +12,7 @@ from tokenizers.processors import TemplateProcessing
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
+from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from tests.helpers import weights
@@ -25,7 +26,6 @@ from tests.helpers.endpoints import (
     send,
 )
 from tests.helpers.servers import Launch, Trees, streams_new_ids
-from tests.live.test_customized_info import assert_in_step, body
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
 IDS = {"return_token_ids": True}
@@ -67,17 +67,24 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
     assert_serves(without_tokenizer)
 
 
+def assert_in_step(output: dict[str, Any]) -> None:
+    """Check the values of the sampler, which mirrors each sampled ID."""
+    assert output["meta_info"][MIRROR_KEY] == output["output_ids"]
+
+
 def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
     without_tokenizer: Server,
 ) -> None:
     incremental = streams_new_ids(without_tokenizer)
     url = without_tokenizer.base_url
     for length in (7, 50, 120, 333):
-        output = client.generate(url, **body(length, return_prompt_token_ids=True))
+        params = {"max_new_tokens": length, "temperature": 0, "ignore_eos": True}
+        given: dict[str, Any] = {"input_ids": [5, 6, 7], "sampling_params": params}
+        output = client.generate(url, **given, return_prompt_token_ids=True)
         assert output["prompt_token_ids"] == [5, 6, 7]
         assert_in_step(output)
         ids: list[int] = []
-        for chunk in client.generate_stream(url, **body(length)):
+        for chunk in client.generate_stream(url, **given):
             assert_in_step(chunk)
             ids = (ids if incremental else []) + chunk["output_ids"]
             assert len(ids) == chunk["meta_info"]["completion_tokens"]

@@ -6,7 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from agentcore_patches.patches.releases import is_between
 from tests.live import in_ranks, in_sglang, in_templates, in_tokenizer_manager
 from tests.live.conftest import PassesInSGLang
 
@@ -20,8 +19,6 @@ from tests.live.conftest import PassesInSGLang
     ],
 )
 def test_in_sglang(
-    passes_in_sglang: PassesInSGLang, module: ModuleType, name: str, release: str
+    passes_in_sglang: PassesInSGLang, module: ModuleType, name: str
 ) -> None:
-    if "for_a_part_of_a_batch" in name and is_between(release, "0.5.19", ""):
-        pytest.skip("the scheduler sends values for each request")
     passes_in_sglang(module, name)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import requests
-from tokenizers import Tokenizer
 
 from agentcore_patches.errors import ServerError
 from agentcore_verify import client
@@ -17,9 +16,7 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.conversing import (
     HELLO,
-    LIMIT_OF,
     QUESTIONS,
-    TOOLS_OF,
     USER,
     Message,
     Turn,
@@ -28,8 +25,10 @@ from tests.helpers.conversing import (
 )
 from tests.helpers.endpoints import (
     CHAT,
+    LIMIT_OF,
     MESSAGES,
     RESPONSES,
+    TOOLS_OF,
     Json,
     refused,
     require_traced,
@@ -134,21 +133,6 @@ def test_tool_turns_of_nemo_gym_start_with_the_previous_turns(
         history += [*turn.said, result]
         if is_derived:
             more[PREFIX] = seen
-
-
-def test_the_template_alone_drops_the_reasoning(
-    server: Server, tokenizer: Tokenizer
-) -> None:
-    user = {"role": "user", "content": line("reasoning").question}
-    body: Json = {"messages": [user], "temperature": 0, "max_tokens": 60}
-    reasons = client.ask(server.base_url, **body).completions[0].reasoning_content
-    _, turn = converse(server, CHAT, "request", questions=("reasoning", "plain"))
-    assert turn.prefix is not None
-    assert (turn.prefix["template_matched"] < turn.prefix["required"]) == bool(reasons)
-    rest = turn.prompt[turn.prefix["kept"] - 1 :]
-    assert tokenizer.decode(rest, skip_special_tokens=False) == (
-        "<|im_end|>\n<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n"
-    )
 
 
 @in_both_ways

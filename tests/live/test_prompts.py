@@ -10,7 +10,6 @@ import requests
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.server import Server
-from tests.helpers.asking import CASES
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, send
 from tests.helpers.servers import held_requests
 
@@ -76,17 +75,6 @@ def test_an_empty_text_is_refused_and_the_server_keeps_running(
     # These keep a note of what they refuse themselves.
     if not is_between(release, "0.5.10", "0.5.13"):
         assert held_requests(server) == []
-
-
-@in_both_ways
-def test_a_null_flag_counts_as_absent(server: Server, stream: bool) -> None:
-    body = CASES["plain"].body(stream=stream)
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("return_token_ids", "return_prompt_token_ids", "return_meta_info", "input_ids")
-    )
-    assert client.ask(server.base_url, **body, **nothing).prompt_token_ids
-    answer = generate(server, text="-", return_prompt_token_ids=None)
-    assert "prompt_token_ids" not in answer.json()
 
 
 def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:

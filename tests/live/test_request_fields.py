@@ -232,27 +232,6 @@ def test_a_value_that_crashes_the_engine_is_a_400(server: Server, name: str) -> 
     assert name in answer.text
 
 
-@pytest.mark.parametrize("stop_first", [False, True])
-def test_stop_ids_outside_the_vocabulary_do_not_affect_min_tokens(
-    server: Server, stop_first: bool
-) -> None:
-    params = {"max_new_tokens": 200, "temperature": 0, "ignore_eos": True}
-    asked = [
-        {**params, "min_new_tokens": 2},
-        {**params, "stop_token_ids": [-5, 99_999, 2**40]},
-    ]
-
-    def answer(sampling_params: dict[str, Any]) -> list[int]:
-        body = {**BODIES["/generate"], "sampling_params": sampling_params}
-        ids: list[int] = post(server, "/generate", **body)["output_ids"]
-        return ids
-
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(answer, reversed(asked) if stop_first else asked)
-    assert first == second
-    assert len(first) == 200
-
-
 # Slow enough for all requests to run at the same time.
 @pytest.mark.usefixtures("slow_engine")
 def test_a_grammar_applies_only_to_its_own_request(

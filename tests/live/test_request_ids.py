@@ -209,17 +209,6 @@ def test_an_id_of_a_disconnected_client_never_mixes_two_requests(
 
 @each_number
 @pytest.mark.usefixtures("slow_engine")
-def test_an_id_can_be_reused_at_once(
-    server: Server, quiet: Callable[[Case], Answer]
-) -> None:
-    # SGLang aborts a stream's ID again, 2 s after its end.
-    for stream in (True, False, False, True):
-        ask(server, LONG, max_tokens=4, rid="again", stream=stream)
-    assert_own(ask(server, LONG, rid="again", stream=True), quiet(LONG))
-
-
-@each_number
-@pytest.mark.usefixtures("slow_engine")
 def test_an_abort_ends_only_its_own_request(
     server: Server, quiet: Callable[[Case], Answer]
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,13 +17,11 @@ from tests.helpers.conversing import (
     HELLO,
     USER,
     Turn,
-    bare_items,
-    converse,
     take_turn,
 )
 from tests.helpers.endpoints import (
     RESPONSES,
-    RESPONSES_TOOLS,
+    TOOLS_OF,
     Json,
     openai_client,
     post,
@@ -54,48 +50,6 @@ def respond(
     return take_turn(server, RESPONSES, items, streaming, **more)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("bare", [False, True], ids=["items", "bare"])
-def test_the_memory_continues_a_conversation_by_itself(
-    remembering: Server, bare: bool, streaming: bool
-) -> None:
-    more: Json = {"system": f"{bare} {streaming}", "bare": bare}
-    turns = converse(remembering, RESPONSES, "server", streaming, **more)
-    assert turns[0].prefix is None
-    n_continued = 0
-    for position, turn in enumerate(turns[1:], start=1):
-        said, earlier = turn.prefix, turns[:position]
-        if said is None:
-            # The history has no message of the assistant.
-            assert not any(one.is_complete for one in earlier)
-            continue
-        if said["source"] == "template":
-            assert not earlier[-1].is_complete
-            continue
-        assert said["source"] == "server"
-        assert said["required"] == said["kept"]
-        continued = turn.prompt[: said["kept"]]
-        if earlier[-1].is_complete:
-            assert continued == earlier[-1].ids
-            n_continued += 1
-        else:
-            # The turn before, which is at the end of the history.
-            assert continued in [one.ids for one in earlier[:-1]]
-    # The tiny model may only reason, and bare turns do not send reasoning back.
-    reasons = "--reasoning-parser" in remembering.options.args
-    assert n_continued > (0 if reasons and bare else 1)
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_eight_turns_without_their_items_start_with_the_previous_turns(
-    server: Server, streaming: bool
-) -> None:
-    turns = converse(server, RESPONSES, "request", streaming, bare=True)
-    for before, turn in pairwise(turns):
-        assert turn.prefix is not None and turn.prefix["kept"] == len(before.ids)
-        assert turn.prompt[: len(before.ids)] == before.ids
-
-
 def test_the_openai_client_continues_without_extra_fields(
     remembering: Server,
 ) -> None:
@@ -106,7 +60,7 @@ def test_the_openai_client_continues_without_extra_fields(
         said = []
         for question in ("reasoning_then_tool", "plain", "reasoning", "emoji"):
             items.append({"role": "user", "content": line(question).question})
-            body: Json = {"model": model, "input": items, "tools": RESPONSES_TOOLS}
+            body: Json = {"model": model, "input": items, "tools": TOOLS_OF[RESPONSES]}
             body |= {"instructions": f"openai {streaming}", "temperature": 0}
             body["max_output_tokens"] = 60
             if streaming:
@@ -174,7 +128,7 @@ def test_a_background_response_is_not_remembered(storing: Server) -> None:
 
     wait_until(is_complete)
     assert "prefix" not in (stored["metadata"] or {})
-    items = [USER, *bare_items(stored["output"]), USER]
+    items = [USER, *stored["output"], USER]
     assert respond(storing, items, **more).prefix in NOT_REMEMBERED
 
 
@@ -205,20 +159,3 @@ def test_a_disconnected_or_aborted_response_is_not_remembered(
         items = [user, {"role": "assistant", "content": text}, USER]
         turn = respond(remembering, items, system=end, max_output_tokens=3)
         assert turn.prefix in NOT_REMEMBERED
-
-
-def test_twenty_streams_each_have_their_own_prefix(server: Server) -> None:
-    systems = [f"stream {number}" for number in range(20)]
-    firsts = [respond(server, [USER], system=system) for system in systems]
-
-    def go_on(first: Turn, system: str) -> Turn:
-        required = {"required_prefix_token_ids": first.ids}
-        return respond(
-            server, [USER, *first.said, USER], True, system=system, **required
-        )
-
-    with ThreadPoolExecutor(20) as pool:
-        seconds = pool.map(go_on, firsts, systems)
-    for first, second in zip(firsts, seconds, strict=True):
-        assert second.prompt[: len(first.ids)] == first.ids
-    assert held_requests(server) == []

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
 from agentcore_patches import apply, revert
 from agentcore_patches.patches import registry
-from agentcore_verify import client
-from agentcore_verify.probe import MIRROR_KEY
-from tests.helpers.asking import CASES, ask, assert_equal, assert_whole
+from agentcore_verify import checks
+from agentcore_verify.checks.vllm_api import ROUTES
+from agentcore_verify.subject import Subject
+from tests.helpers.asking import CASES, ask, assert_equal
 from tests.helpers.bytecode import Bytecode
-from tests.helpers.endpoints import VLLM_GENERATE, send
+from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch
 from tests.helpers.trees import contents
 
@@ -41,11 +41,12 @@ def patched(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("extras", [(), ("vllm-api",)], ids="+".join)
-def test_the_core_and_the_selected_extras_are_served(
+def test_the_core_and_the_selected_extras_pass_their_checks(
     original: Path,
     patched: Path,
     tmp_path: Path,
     launch: Launch,
+    sglang_python: Path,
     extras: tuple[str, ...],
 ) -> None:
     package = shutil.copytree(patched, tmp_path / "sglang")
@@ -57,46 +58,19 @@ def test_the_core_and_the_selected_extras_are_served(
     )
 
     with launch(tmp_path, "--stream-output") as server:
-        case = CASES["two tool calls"]
-        whole, streamed = ask(server, case), ask(server, case, stream=True)
-        assert_whole(streamed)
-        assert_equal(streamed, whole)
-
-        [choice] = client.chat(
-            server.base_url,
-            **CASES["plain"].body(
-                input_ids=[5, 6], return_prompt_token_ids=True, return_meta_info=True
-            ),
-        )["choices"]
-        assert choice["prompt_token_ids"] == [5, 6] and "meta_info" in choice
-
-        body: dict[str, Any] = {
-            "input_ids": [5, 6, 7],
-            "sampling_params": {"max_new_tokens": 120, "ignore_eos": True},
-        }
-        output = client.generate(server.base_url, **body)
-        assert output["meta_info"][MIRROR_KEY] == output["output_ids"]
-        chunks = client.generate_stream(server.base_url, **body)
-        assert sum(len(chunk["output_ids"]) for chunk in chunks) == 120
-
-        has_vllm = "vllm-api" in extras
-        asked = send(
-            server,
-            VLLM_GENERATE,
-            token_ids=[5, 6, 7],
-            sampling_params={"max_tokens": 3},
-        )
-        assert asked.status_code == (200 if has_vllm else 404)
-        if has_vllm:
-            [choice] = asked.json()["choices"]
-            assert choice["weight_versions"] == [
-                {"version": "default", "start": 0, "end": 3}
-            ]
-        is_paused = requests.get(f"{server.base_url}/is_paused", timeout=10)
-        assert is_paused.status_code == asked.status_code
+        subject = Subject(server.base_url, python=sglang_python, launched=True)
+        expected = dict.fromkeys(checks.NAMES, "passed")
+        expected |= {"images": "skipped", "reasoning": "not exercised"}
+        if "vllm-api" not in extras:
+            expected["vllm-api"] = "skipped"
+            assert {subject.get(path).status_code for path in ROUTES} == {404}
         info = requests.get(f"{server.base_url}/server_info", timeout=10).json()
-        assert ("vllm_config" in info) is has_vllm
-        assert info["agentcore_patches"]["patches"] == ["core", *extras]
+        assert ("vllm_config" in info) is ("vllm-api" in extras)
+        patches = info["agentcore_patches"]["patches"]
+        assert patches == ["core", *extras]
+        for check in map(checks.get, checks.NAMES):
+            result = check.without_extra(tuple(patches)) or check.run(subject)
+            assert result.outcome.value == expected[check.name], result
 
     revert(sglang_dir=package)
     assert contents(package, "*.py") == contents(original, "*.py")

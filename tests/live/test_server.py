@@ -155,18 +155,6 @@ def test_a_server_that_cannot_start_shows_the_reason(
         server.start()
 
 
-def test_an_interrupt_stops_a_starting_server(
-    options: ServerOptions, temp: Path
-) -> None:
-    def interrupt(elapsed: float, last: str) -> None:
-        if elapsed > 3:
-            raise KeyboardInterrupt
-
-    server = Server(options)
-    with nothing_left(server, temp), pytest.raises(KeyboardInterrupt):
-        server.start(interrupt)
-
-
 def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
     options: ServerOptions, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,20 +176,6 @@ def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
             os.kill(server.pid, signal.SIGKILL)
             with pytest.raises(ServerError, match="SIGKILL"):
                 wait_until(lambda: server.ensure_alive())
-
-
-def test_a_hanging_server_is_killed(options: ServerOptions, temp: Path) -> None:
-    bare = replace(options, args=("--skip-tokenizer-init",), mirror_sampler=True)
-    server = Server(bare)
-    with nothing_left(server, temp):
-        server.start()
-        made = generated(server)
-        assert made["meta_info"][MIRROR_KEY] == made["output_ids"]
-        processes = server.processes()
-        for process in processes:
-            process.send_signal(signal.SIGSTOP)
-        server.stop()
-        assert running(process.pid for process in processes) == []
 
 
 LAUNCHER = """

@@ -22,22 +22,20 @@ from tests.helpers.endpoints import (
     COMPLETIONS,
     Json,
     answers,
-    ids_in,
     post,
     refused,
     stream,
 )
-from tests.helpers.servers import Switches, in_one_mode
+from tests.helpers.servers import in_one_mode
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_stream_equals_a_non_streaming_response(
-    server: Server, switches: Switches, release: str, name: str
+    server: Server, release: str, name: str
 ) -> None:
     skip_what_no_grammar_serves(release, name)
     case = CASES[name]
     whole = ask(server, case)
-    switches.parsed.write_text("")
     streamed = ask(server, case, stream=True)
     assert_whole(whole)
     assert_whole(streamed)
@@ -50,10 +48,6 @@ def test_a_stream_equals_a_non_streaming_response(
     for choice in streamed.completions:
         assert choice.pieces[0].raw["delta"]["role"] == "assistant"
         assert choice.pieces[0].token_ids
-    # Only lines without a choice are parsed; the others are stamped as text.
-    *lines, done, rest = switches.parsed.read_text().split("\n\n")
-    assert (done, rest) == ("data: [DONE]", "")
-    assert [line for line in lines if '"choices":[]' not in line] == []
 
 
 @in_one_mode
@@ -71,47 +65,6 @@ def test_content_is_empty_rather_than_null_only_on_request(
             content = ""  # SGLang's own field.
         [choice] = post(server, CHAT, **CASES["nothing said"].body(**flags))["choices"]
         assert choice["message"]["content"] == content, flags
-
-
-def named(choice: Json) -> list[tuple[str, list[str]]]:
-    """Return the token of each entry of the logprobs, and its alternatives."""
-    logprobs = choice["logprobs"] or {"content": []}
-    if "content" not in logprobs:
-        tops = map(list, logprobs["top_logprobs"])
-        return [*zip(logprobs["tokens"], tops, strict=True)]
-    return [
-        (entry["token"], [top["token"] for top in entry["top_logprobs"]])
-        for entry in logprobs["content"]
-    ]
-
-
-# Without token IDs, SGLang's streams drop logprobs.
-@pytest.mark.parametrize(
-    ("streaming", "return_token_ids"),
-    [(False, None), (False, True), (False, False), (True, None), (True, True)],
-)
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_tokens_can_be_named_by_their_ids(
-    server: Server, path: str, return_token_ids: bool | None, streaming: bool
-) -> None:
-    case = CASES["one tool call"]
-    chat = post(server, CHAT, **case.body())
-    body = case.body(logprobs=True, top_logprobs=2)
-    if path == COMPLETIONS:
-        body = {"prompt": chat["prompt_token_ids"], "max_tokens": 700, "temperature": 0}
-        body |= {"logprobs": 2}
-    flags = {"return_tokens_as_token_ids": True, "return_token_ids": return_token_ids}
-    entries = [
-        entry
-        for event in answers(server, path, streaming, **body, **flags)
-        for choice in event["choices"]
-        for entry in named(choice)
-    ]
-    assert [token for token, _ in entries] == [f"token_id:{i}" for i in ids_in([chat])]
-    for token, tops in entries:
-        assert len(tops) == 2
-        assert path == CHAT or token in tops
-        assert all(int(top.removeprefix("token_id:")) < 448 for top in tops)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -138,33 +91,51 @@ FLAT = (
 """Cases in which text is sent at once, or held back, or never sent."""
 
 
-def values_of(choice: Json) -> list[float]:
-    """Return the logprobs of a choice's entries, of chat's or of a completion's."""
-    entries = choice["logprobs"] or {"content": []}
-    if "content" not in entries:
-        return [*entries["token_logprobs"]]
-    return [entry["logprob"] for entry in entries["content"]]
+def entries_of(choice: Json) -> tuple[list[str], list[float]]:
+    """Return names and logprobs of a choice's entries, of chat's or of a completion's.
+
+    Alternatives must be named by their IDs, too.
+    """
+    logprobs = choice["logprobs"] or {"content": []}
+    if "content" not in logprobs:
+        for top in logprobs["top_logprobs"] or ():
+            assert all(name.startswith("token_id:") for name in top), top
+        return logprobs["tokens"], logprobs["token_logprobs"]
+    for entry in logprobs["content"]:
+        for top in entry["top_logprobs"]:
+            assert int(top["token"].removeprefix("token_id:")) < 448
+    names = [entry["token"] for entry in logprobs["content"]]
+    return names, [entry["logprob"] for entry in logprobs["content"]]
+
+
+FLAGS = {"return_token_logprobs": True, "return_tokens_as_token_ids": True}
 
 
 def flat_of(server: Server, path: str, streaming: bool, body: Json) -> Json:
-    """Return the flat logprobs of each choice; check each chunk."""
+    """Return the flat logprobs of each choice; check each chunk and its entries."""
     found: Json = defaultdict(list)
-    for event in answers(server, path, streaming, **body, return_token_logprobs=True):
+    for event in answers(server, path, streaming, **body, **FLAGS):
         for choice in event["choices"]:
-            new = choice.get("token_logprobs", [])
-            assert len(new) == len(choice.get("token_ids", [])), choice
+            new, ids = choice.get("token_logprobs", []), choice.get("token_ids", [])
+            assert len(new) == len(ids), choice
             assert new or "token_logprobs" not in choice
-            asked = "logprobs" in body
-            assert values_of(choice) == (new if asked else []), choice
+            names, values = entries_of(choice)
+            if "logprobs" in body:
+                assert (names, values) == ([f"token_id:{i}" for i in ids], new)
+            else:
+                assert not values
             found[choice["index"]] += new
     return found
 
 
 @pytest.mark.parametrize("name", FLAT)
-def test_flat_logprobs_equal_those_of_the_entries(server: Server, name: str) -> None:
+def test_flat_logprobs_and_names_equal_those_of_the_entries(
+    server: Server, name: str
+) -> None:
     body = CASES[name].body()
-    chat = post(server, CHAT, **body | {"logprobs": True})["choices"]
-    wanted = {choice["index"]: values_of(choice) for choice in chat}
+    flags = {"logprobs": True, "return_tokens_as_token_ids": True}
+    chat = post(server, CHAT, **body | flags)["choices"]
+    wanted = {choice["index"]: entries_of(choice)[1] for choice in chat}
     for streaming, asked in product((False, True), (False, True)):
         options = {"logprobs": True} if asked else {}
         found = flat_of(server, CHAT, streaming, body | options)
@@ -180,14 +151,15 @@ def test_flat_logprobs_of_a_completion_equal_its_own(
     prompt = post(server, CHAT, **CASES["emoji"].body())["prompt_token_ids"]
     body = {"prompt": prompt, "max_tokens": 60, "temperature": 0, **options}
     chat = {**CASES["emoji"].body(logprobs=True), "max_tokens": 60}
-    [choice] = post(server, CHAT, **chat)["choices"]
+    [choice] = post(server, CHAT, **chat, return_tokens_as_token_ids=True)["choices"]
+    wanted = pytest.approx(entries_of(choice)[1], abs=LOGPROB_NOISE)
     for streaming in (False, True):
         found = flat_of(server, COMPLETIONS, streaming, body)
         assert len(found) == options.get("n", 1)
         for values in found.values():
-            assert values == pytest.approx(values_of(choice), abs=LOGPROB_NOISE)
+            assert values == wanted
         if "echo" not in options:
-            assert flat_of(server, COMPLETIONS, streaming, {**body, "logprobs": 0})
+            assert flat_of(server, COMPLETIONS, streaming, {**body, "logprobs": 2})
 
 
 @in_one_mode

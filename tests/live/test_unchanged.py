@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentcore_verify import client
-from agentcore_verify.scripted_model import STOP_WORD, line
+from agentcore_verify.scripted_model import STOP_WORD
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.asking import CASES, skip_what_no_grammar_serves
@@ -16,9 +16,8 @@ from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     MESSAGES,
-    MESSAGES_TOOLS,
     RESPONSES,
-    RESPONSES_TOOLS,
+    body_to,
     require_traced,
 )
 
@@ -104,18 +103,15 @@ PROMPTS: dict[str, dict[str, Any]] = {
 OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     (COMPLETIONS, name): {"max_tokens": 12, **asked} for name, asked in PROMPTS.items()
 }
-for path, key, limit, tools in (
-    (MESSAGES, "messages", "max_tokens", MESSAGES_TOOLS),
-    (RESPONSES, "input", "max_output_tokens", RESPONSES_TOOLS),
-):
+for path in (MESSAGES, RESPONSES):
     for name, asked in (
         ("plain", {}),
         ("tool", {}),
         ("plain, false", {"return_token_ids": False}),
         ("plain, null", {"return_token_ids": None}),
     ):
-        messages = line(name.partition(",")[0]).messages
-        OTHERS[path, name] = {key: messages, limit: 100, "tools": tools, **asked}
+        script = name.partition(",")[0]
+        OTHERS[path, name] = {**body_to(path, 100, script, tools=True), **asked}
 
 
 @pytest.mark.parametrize("stream", [False, True])

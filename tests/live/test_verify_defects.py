@@ -1,6 +1,6 @@
-"""Every check of `verify` can fail: defects planted in a patched server's responses.
+"""Every check of `verify` passes on a patched server in each mode, and every one can fail.
 
-A proxy between `verify` and a real patched server plants one defect at a time. The
+What a check compares needs no other live test. A proxy between `verify` and a real patched server plants one defect at a time. The
 check for it must find and name it.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agentcore_patches.patches.releases import is_between
 from agentcore_verify import checks
 from agentcore_verify.client import Json
 from agentcore_verify.contract import LEVELS, RULES, Ledger
@@ -38,6 +39,23 @@ def proxy(server: Server) -> Iterator[Proxy]:
 def correct(proxy: Proxy, sglang_python: Path) -> Subject:
     """A proxy without a defect, which remembers non-streaming responses."""
     return Subject(proxy.url, python=sglang_python, launched=True)
+
+
+def test_every_check_passes_in_every_mode(
+    server: Server, mode: str, release: str, sglang_python: Path
+) -> None:
+    expected = dict.fromkeys(checks.NAMES, "passed") | {"images": "skipped"}
+    if mode != "reasoning":
+        expected["reasoning"] = "not exercised"
+    if mode.startswith("two-workers") and is_between(release, "", "0.5.11"):
+        expected |= dict.fromkeys(("pauses", "weight-versions"), "skipped")
+    subject = Subject(server.base_url, python=sglang_python, launched=True)
+    results = [checks.get(name).run(subject) for name in checks.NAMES]
+    assert {
+        result.name: f"{result.outcome.value}: {result.message}"
+        for result in results
+        if result.outcome.value != expected[result.name]
+    } == {}
 
 
 # Each defect, and its number among those of its check.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from agentcore_patches import apply
 from agentcore_verify.server import running
 from tests.helpers.servers import Trees
 from tests.helpers.waiting import wait_until
@@ -103,20 +101,6 @@ def test_a_crash_at_start_shows_the_end_of_the_log(stubbed: Stubbed) -> None:
     assert error.text is not None and "the stub has no model" in error.text
 
 
-def test_options_that_sglang_rejects_show_its_error(stubbed: Stubbed) -> None:
-    code, _, err = stubbed.run("refuses", "--", "--no-such-option")
-    [log] = stubbed.logs()
-    error, hint = err.splitlines()[-2:]
-    assert code == 6
-    assert error == (
-        "error: SGLang rejects its options: unrecognized arguments: --no-such-option. "
-        f"Its log is {log}."
-    )
-    assert hint.startswith("hint: `") and "sglang.launch_server --help`" in hint
-    assert "usage:" not in err
-    stubbed.assert_nothing_left()
-
-
 def test_a_server_that_never_gets_ready_is_stopped(stubbed: Stubbed) -> None:
     args = ("--startup-timeout", "1.5", "--", "--api-key", "sesame", "--tp=2")
     code, out, err = stubbed.run("never-ready", *args)
@@ -167,21 +151,6 @@ def test_a_server_that_ignores_sigterm_is_killed(stubbed: Stubbed) -> None:
     assert "the stub begins" in log.read_text()
     assert stubbed.logs() == []
     stubbed.assert_nothing_left()
-
-
-def test_a_check_of_an_extra_that_is_not_installed_is_skipped(
-    stubbed: Stubbed, trees: Trees, tmp_path: Path
-) -> None:
-    package = shutil.copytree(trees.vanilla / "sglang", tmp_path / "some" / "sglang")
-    apply(sglang_dir=package)
-    checks = ("--check", "streaming", "--check", "vllm-api")
-    code, out, err = stubbed.run("babbles", *checks, "--sglang-dir", str(package))
-    assert code == 1
-    streaming, vllm_api = stubbed.report()["checks"]
-    assert "The stream ended" in streaming["message"]
-    assert vllm_api["outcome"] == "skipped"
-    assert vllm_api["message"] == "The extra vllm-api is not installed."
-    assert "agentcore-patch apply" not in out + err
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,18 @@ from tests.helpers.endpoints import (
     RESPONSES,
     Json,
     answers,
+    body_to,
     events_in,
+    get,
     ids_in,
     post,
     prompt_of,
     send,
-    short_body,
-    stream,
 )
 from tests.helpers.endpoints import VLLM_GENERATE as GENERATE
 from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
+from tests.live.conftest import PREFIX_CACHE
 
 RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
@@ -285,23 +286,6 @@ def test_usage_of_a_stream(
         assert events[-1]["usage"]["completion_tokens"] == 9
 
 
-@in_modes
-def test_a_salt_separates_the_cache(server: Server) -> None:
-    # No test has sent this salt before, in any mode.
-    prompt = [*prompt_of(server, "long"), *[7, 8, 9] * 20]
-
-    def cached(**more: Any) -> int:
-        answer = ask(server, prompt, {"max_tokens": 1}, **more)
-        count: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-        return count
-
-    assert cached(cache_salt="one") == 0
-    assert cached(cache_salt="one") == len(prompt) - 1
-    assert cached(cache_salt="two") == 0
-    assert cached(cache_salt="two") == len(prompt) - 1
-    assert cached() < len(prompt) - 1
-
-
 TOOLS: list[Json] = [
     {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
 ]
@@ -383,33 +367,8 @@ def test_a_rendered_grammar_applies_after_the_reasoning(server: Server) -> None:
     assert choice["token_ids"] != of_chat["token_ids"]
 
 
+LONG = "word " * 30_000
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-
-BAD_CHATS: dict[str, tuple[Json, str]] = {
-    "no messages": ({"messages": None}, "messages"),
-    "empty messages": ({"messages": []}, "Messages"),
-    "an image": ({"messages": [{"role": "user", "content": [IMAGE]}]}, "images"),
-    "no tools": ({"tool_choice": "required"}, "Tools"),
-    "hidden states": ({"return_hidden_states": True}, "return_hidden_states"),
-    "a wrong number": ({"top_p": 7}, "top_p"),
-    "top logprobs of all": ({"logprobs": True, "top_logprobs": -1}, "logprobs"),
-    "an unknown model": ({"model": "another"}, "another"),
-    "a long prompt": (
-        {"messages": [{"role": "user", "content": "word " * 30_000}]},
-        "token_ids",
-    ),
-}
-
-
-@in_one_mode
-def test_chats_that_cannot_be_rendered_are_refused(server: Server) -> None:
-    for name, (bad, named) in BAD_CHATS.items():
-        body = {"messages": line("plain").messages, "temperature": 0, **bad}
-        response = send(server, RENDER, **body)
-        expected = 404 if name == "an unknown model" else 400
-        assert response.status_code == expected, (name, response.text)
-        assert named in response.json()["error"]["message"], (name, response.text)
-    assert held_requests(server) == []
 
 
 @in_one_mode
@@ -438,32 +397,76 @@ def test_a_wrong_type_in_any_chat_field_gets_a_response(server: Server) -> None:
                 assert len(found[1]["error"]["message"]) > 10
 
 
-# SGLang checks most of these; tests/unit has a table of the others.
-BAD: tuple[tuple[Json, str], ...] = (
-    ({"token_ids": [1, -1]}, "token_ids"),
-    ({"cache_salt": ""}, "cache_salt"),
-    ({"sampling_params": {"max_tokens": "9"}}, "max_tokens"),
-    ({"sampling_params": {"temperature": -1}}, "temperature"),
-    ({"sampling_params": {"top_p": 2}}, "top_p"),
-    ({"sampling_params": {"top_p": 1e999}}, "JSON"),
-    ({"sampling_params": {"logit_bias": {"x": 1}}}, "logit_bias"),
-    ({"model": "another"}, "model"),
+REQUESTS: dict[str, Json] = {
+    GENERATE: {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}},
+    RENDER: {"messages": line("plain").messages, "temperature": 0},
+    CHAT: {"messages": line("plain").messages, "max_tokens": 2},
+    COMPLETIONS: {"model": "m", "prompt": [5, 6], "max_tokens": 2},
+}
+
+# Fields that replace those of a good request, the status, and a word of the error.
+# tests/unit has tables of more fields.
+REFUSED: tuple[tuple[str, Json, int, str], ...] = (
+    (GENERATE, {"token_ids": [1, -1]}, 400, "token_ids"),
+    (GENERATE, {"cache_salt": ""}, 400, "cache_salt"),
+    (GENERATE, {"sampling_params": {"max_tokens": "9"}}, 400, "max_tokens"),
+    (GENERATE, {"sampling_params": {"temperature": -1}}, 400, "temperature"),
+    (GENERATE, {"sampling_params": {"top_p": 2}}, 400, "top_p"),
+    (GENERATE, {"sampling_params": {"top_p": math.inf}}, 400, "JSON"),
+    (GENERATE, {"sampling_params": {"logit_bias": {"x": 1}}}, 400, "logit_bias"),
+    (GENERATE, {"model": "another"}, 404, "model"),
+    (COMPLETIONS, {"prompt_logprobs": -1}, 400, "prompt_logprobs"),
+    (COMPLETIONS, {"best_of": 2}, 400, "best_of"),
+    (CHAT, {"guided_json": {"type": "object"}}, 400, "guided_json"),
+    (RENDER, {"messages": None}, 400, "messages"),
+    (RENDER, {"messages": []}, 400, "Messages"),
+    (RENDER, {"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "images"),
+    (RENDER, {"tool_choice": "required"}, 400, "Tools"),
+    (RENDER, {"return_hidden_states": True}, 400, "return_hidden_states"),
+    (RENDER, {"top_p": 7}, 400, "top_p"),
+    (RENDER, {"logprobs": True, "top_logprobs": -1}, 400, "logprobs"),
+    (RENDER, {"model": "another"}, 404, "another"),
+    (RENDER, {"messages": [{"role": "user", "content": LONG}]}, 400, "token_ids"),
+    ("/update_weights", {"update_info": {"names": ["a"]}}, 501, "weight_dir"),
+    ("/update_weights", {"weight_dir": None}, 501, "weight_dir"),
+    ("/update_weights", {"weight_dir": "/missing"}, 400, "/missing"),
+    ("/init_broadcaster", {"host": "a"}, 501, "weight_dir"),
+    ("/init_weight_transfer_engine", {"init_info": {}}, 501, "weight_dir"),
+    ("/start_weight_update", {}, 501, "weight_dir"),
+    ("/finish_weight_update", {}, 501, "weight_dir"),
+    ("/collective_rpc", {"method": "save"}, 501, "save"),
+    ("/collective_rpc", {}, 400, "method"),
+    ("/collective_rpc", {"method": "reload_weights"}, 400, "weights_path"),
+    ("/pause?mode=stop", {}, 400, "mode"),
+    ("/pause", {"modes": "keep"}, 400, "modes"),
+    ("/reset_prefix_cache", {"reset_running_requests": True}, 400, "running"),
+    ("/sleep?level=2", {}, 400, "--enable-memory-saver"),
+    ("/abort_requests", {"request_ids": [7]}, 400, "request_ids"),
+    ("/v1/load_lora_adapter", {}, 400, "lora"),
+    ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/no"}, 400, "lora"),
+    ("/v1/unload_lora_adapter", {"lora_name": "a"}, 400, "lora"),
 )
 
 
 @in_one_mode
-def test_unsupported_values_are_refused(server: Server) -> None:
-    url = server.base_url + GENERATE
-    for bad, named in BAD:
-        body = {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}, **bad}
-        for streaming in (False, True):
-            text = json.dumps({**body, "stream": streaming})
-            response = requests.post(url, data=text, timeout=60)
-            assert response.status_code == (404 if "model" in bad else 400), bad
-            assert named in response.json()["error"]["message"]
+def test_what_cannot_be_honoured_is_refused(server: Server) -> None:
+    def refuse(path: str, text: str, status: int, word: str) -> None:
+        url, headers = server.base_url + path, {"Content-Type": "application/json"}
+        response = requests.post(url, data=text, headers=headers, timeout=60)
+        assert response.status_code == status, (path, text, response.text)
+        error = response.json()
+        message = error.get("error", error)["message"]
+        assert word in message and len(message) > 10, (path, text, message)
+
+    for path, fields, status, word in REFUSED:
+        body = {**REQUESTS.get(path, {}), **fields}
+        refuse(path, json.dumps(body), status, word)
+        if path in (GENERATE, CHAT, COMPLETIONS):
+            refuse(path, json.dumps({**body, "stream": True}), status, word)
     for text in ("", "no JSON", "[1]"):
-        assert requests.post(url, data=text, timeout=60).status_code == 400
+        refuse(GENERATE, text, 400, "")
     assert held_requests(server) == []
+    assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
 
 
 @in_modes
@@ -507,18 +510,6 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
             assert ids == [[str(token_id)] for token_id in prompt[1:]]
             assert choice["logprobs"] is None or not choice["logprobs"]["top_logprobs"]
     for more in ({}, flags):
-        streamed = stream(
-            server,
-            COMPLETIONS,
-            **{**body, "prompt": prompts[0], **more, "echo": True, "logprobs": 0},
-        )
-        pieces = [
-            choice["logprobs"]["tokens"]
-            for event in streamed
-            for choice in event["choices"]
-            if choice["logprobs"]
-        ]
-        assert sum(map(len, pieces)) == len(prompts[0]) + 5
         echoed = post(server, COMPLETIONS, **body, **more, echo=True, logprobs=0)
         for prompt, choice in zip(prompts, echoed["choices"], strict=True):
             logprobs = choice["logprobs"]
@@ -541,13 +532,6 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
     assert len(content) == 4 and set(content) <= {"a", "b"}
 
 
-# tests/unit has a table of all of these fields.
-BAD_FIELDS: tuple[tuple[str, str, Json], ...] = (
-    (COMPLETIONS, "prompt_logprobs", {"prompt_logprobs": -1}),
-    (COMPLETIONS, "best_of", {"best_of": 2}),
-    (CHAT, "guided_json", {"guided_json": {"type": "object"}}),
-)
-
 # Clients send these with every request.
 NEUTRAL: Json = {
     "allowed_token_ids": None,
@@ -564,16 +548,10 @@ NEUTRAL: Json = {
 
 
 @in_one_mode
-def test_vllm_fields_are_refused_or_have_no_effect(server: Server) -> None:
-    chat = {"messages": line("plain").messages}
+def test_neutral_values_of_vllm_fields_have_no_effect(server: Server) -> None:
+    chat: Json = {"messages": line("plain").messages}
+    completion: Json = {"prompt": prompt_of(server, "plain")}
     for streaming in (False, True):
-        for path, named, fields in BAD_FIELDS:
-            body: Json = chat if path == CHAT else {"model": "m", "prompt": [5, 6]}
-            asked = {**body, "max_tokens": 2, "stream": streaming, **fields}
-            response = send(server, path, **asked)
-            assert response.status_code == 400, (named, response.text)
-            assert named in response.json()["message"], (named, response.text)
-        completion = {"prompt": prompt_of(server, "plain")}
         for path, body, neutral in (
             (CHAT, chat, {"add_generation_prompt": True, "add_special_tokens": False}),
             (COMPLETIONS, completion, {"add_special_tokens": False}),
@@ -646,15 +624,22 @@ def test_sampling_masks(server: Server, release: str, streaming: bool) -> None:
             assert sum(map(math.exp, logprobs)) == pytest.approx(1, abs=1e-3)
 
 
+# Slow enough for the client to leave before the first token, too.
 @in_modes
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
-def test_a_disconnect_aborts_the_request(server: Server, n: int) -> None:
-    prompt = prompt_of(server, "long")
-    params = {**ENDLESS, "n": n}
-    body = {"token_ids": prompt, "sampling_params": params, "stream": True}
-    url = server.base_url + GENERATE
-    with requests.post(url, json=body, stream=True, timeout=60) as response:
-        next(response.iter_lines())
+def test_a_disconnect_aborts_the_request(server: Server, n: int, begun: bool) -> None:
+    # The prefill takes a while, since no other request has this salt.
+    body = {"token_ids": [7] * 8_000, "cache_salt": f"{uuid.uuid4()}", "stream": True}
+    body["sampling_params"] = {**ENDLESS, "max_tokens": 3000, "n": n}
+    address = server.base_url.removeprefix("http://")
+    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
+        connection.request("POST", GENERATE, json.dumps(body))
+        if begun:
+            assert connection.getresponse().readline()
+        else:
+            wait_until(lambda: bool(held(server)))
     assert held_requests(server) == []
 
 
@@ -700,10 +685,7 @@ def test_requests_are_aborted_by_their_id(
 
 
 def paused(server: Server) -> bool:
-    state: bool = requests.get(server.base_url + "/is_paused", timeout=10).json()[
-        "is_paused"
-    ]
-    return state
+    return bool(get(server, "/is_paused")["is_paused"])
 
 
 @in_modes
@@ -773,7 +755,7 @@ def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
         return requests.post(f"{server.base_url}/pause?{options}", timeout=30)
 
     def load() -> Any:
-        return requests.get(f"{server.base_url}/load", timeout=10).json()["server_load"]
+        return get(server, "/load")["server_load"]
 
     def check_health() -> int:
         url = f"{server.base_url}/health"
@@ -809,9 +791,9 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return weights.make(scripted_model, folder, weights.mute)
 
 
-# Slow enough for the update to hit the answer midway.
+# test_weight_versions has answers that run through an update.
 @in_modes
-@pytest.mark.usefixtures("_pauses", "slow_engine")
+@pytest.mark.usefixtures("_pauses")
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
 def test_weights_from_a_folder_under_a_pause(
     server: Server, scripted_model: Path, mute: Path, way: str
@@ -827,34 +809,24 @@ def test_weights_from_a_folder_under_a_pause(
         assert response.status_code == 200, response.text
         assert requests.post(f"{server.base_url}/resume", timeout=60).ok
 
-    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
+    names = [model["id"] for model in get(server, "/v1/models")["data"]]
     prompt = prompt_of(server, "long")
-    params = {"max_tokens": 200, "ignore_eos": True}
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask, server, prompt, params, stream=True)
-        wait_until(lambda: bool(held(server)))
-        update(mute)
-        [choice] = answer.result(timeout=60)["choices"]
+    before = ask(server, prompt, {"max_tokens": 3})["choices"][0]["token_ids"]
+    update(mute)
     try:
-        *_, last = choice["weight_versions"]
-        assert last["version"] == "step_7"
-        spoken = choice["token_ids"][last["start"] :]
-        assert set(spoken) == {weights.MUTE_TOKEN}
-        info = requests.get(f"{server.base_url}/weight_info", timeout=10).json()
-        assert info == {"weight_version": "step_7"}
-        name = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
-        assert [one["id"] for one in name] == [one["id"] for one in models]
-        later = ask(server, prompt, {"max_tokens": 3}, model=models[0]["id"])
-        assert later["choices"][0]["token_ids"] == [weights.MUTE_TOKEN] * 3
+        assert get(server, "/weight_info") == {"weight_version": "step_7"}
+        assert [model["id"] for model in get(server, "/v1/models")["data"]] == names
+        later = ask(server, prompt, {"max_tokens": 3}, model=names[0])
+        [choice] = later["choices"]
+        assert choice["token_ids"] == [weights.MUTE_TOKEN] * 3
+        assert [span["version"] for span in choice["weight_versions"]] == ["step_7"]
         assert later["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     finally:
         update(scripted_model)
     body = {"new_version": "default", "abort_all_requests": False}
     assert send(server, "/update_weight_version", **body).ok
-    assert (
-        ask(server, prompt, {"max_tokens": 3})["choices"][0]["token_ids"]
-        != [weights.MUTE_TOKEN] * 3
-    )
+    after = ask(server, prompt, {"max_tokens": 3})["choices"][0]["token_ids"]
+    assert after == before
 
 
 @in_one_mode
@@ -891,48 +863,16 @@ def test_a_folder_with_other_contents_is_another_version(
         assert send(server, "/update_weights", **body).ok
 
 
-REFUSED_ENDPOINTS: tuple[tuple[str, Json, int], ...] = (
-    ("/update_weights", {"update_info": {"names": ["a"]}}, 501),
-    ("/update_weights", {"weight_dir": None}, 501),
-    ("/update_weights", {"weight_dir": "/missing"}, 400),
-    ("/init_broadcaster", {"host": "a"}, 501),
-    ("/init_weight_transfer_engine", {"init_info": {}}, 501),
-    ("/start_weight_update", {}, 501),
-    ("/finish_weight_update", {}, 501),
-    ("/collective_rpc", {"method": "save"}, 501),
-    ("/collective_rpc", {}, 400),
-    ("/collective_rpc", {"method": "reload_weights"}, 400),
-    ("/pause?mode=stop", {}, 400),
-    ("/pause", {"modes": "keep"}, 400),
-    ("/reset_prefix_cache", {"reset_running_requests": True}, 400),
-    ("/sleep?level=2", {}, 400),
-    ("/abort_requests", {"request_ids": [7]}, 400),
-    ("/v1/load_lora_adapter", {}, 400),
-    ("/v1/load_lora_adapter", {"lora_name": "a", "lora_path": "/missing"}, 400),
-    ("/v1/unload_lora_adapter", {"lora_name": "a"}, 400),
-)
-
-
-@in_one_mode
-def test_an_endpoint_explains_what_it_does_not_support(server: Server) -> None:
-    for path, body, status in REFUSED_ENDPOINTS:
-        response = send(server, path, **body)
-        assert response.status_code == status, (path, body, response.text)
-        assert len(response.json()["error"]["message"]) > 10
-    assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
-
-
 @in_modes
 def test_status_endpoints_of_trainers(server: Server) -> None:
-    def get(path: str) -> Json:
-        found: Json = requests.get(server.base_url + path, timeout=10).json()
-        return found
-
-    assert get("/liveness") == {"status": "ok"}
-    assert get("/get_world_size") == {"world_size": 1}
-    assert get("/get_world_size?include_dp=false") == {"world_size": 1}
-    assert get("/load?include_inflight=true&inflight_limit=100") == {"server_load": 0}
-    config = get("/server_info?config_format=json")["vllm_config"]
+    for path, found in (
+        ("/liveness", {"status": "ok"}),
+        ("/get_world_size", {"world_size": 1}),
+        ("/get_world_size?include_dp=false", {"world_size": 1}),
+        ("/load?include_inflight=true&inflight_limit=100", {"server_load": 0}),
+    ):
+        assert get(server, path) == found
+    config = get(server, "/server_info?config_format=json")["vllm_config"]
     assert config["parallel_config"]["tensor_parallel_size"] == 1
     assert config["weight_transfer_config"] is None
     assert send(server, "/reset_prefix_cache").status_code == 200
@@ -956,34 +896,34 @@ def guarded(trees: Trees, launch: Launch) -> Iterator[Server]:
         yield running
 
 
+ALIASES = {
+    "/pause": "/pause_generation",
+    "/resume": "/continue_generation",
+    "/abort_requests": "/abort_request",
+    "/reset_prefix_cache": "/flush_cache",
+    "/sleep": "/release_memory_occupation",
+    "/wake_up": "/resume_memory_occupation",
+    **dict.fromkeys(
+        ("/update_weights", "/collective_rpc", "/init_broadcaster"),
+        "/update_weights_from_disk",
+    ),
+    "/v1/load_lora_adapter": "/load_lora_adapter",
+    "/v1/unload_lora_adapter": "/unload_lora_adapter",
+}
+
+
 def test_endpoint_aliases_require_the_same_api_key(guarded: Server) -> None:
-    for method, path, first in (
-        ("POST", "/pause", "/pause_generation"),
-        ("POST", "/resume", "/continue_generation"),
-        ("POST", "/abort_requests", "/abort_request"),
-        ("POST", "/reset_prefix_cache", "/flush_cache"),
-        ("POST", "/sleep", "/release_memory_occupation"),
-        ("POST", "/wake_up", "/resume_memory_occupation"),
-        ("POST", "/update_weights", "/update_weights_from_disk"),
-        ("POST", "/collective_rpc", "/update_weights_from_disk"),
-        ("POST", "/init_broadcaster", "/update_weights_from_disk"),
-        ("POST", "/load_lora_adapter", "/load_lora_adapter"),
-        ("POST", "/v1/load_lora_adapter", "/load_lora_adapter"),
-        ("POST", "/v1/unload_lora_adapter", "/unload_lora_adapter"),
-        ("GET", "/is_paused", "/model_info"),
-        ("GET", "/load", "/model_info"),
-    ):
-        verb = "GET" if first == "/model_info" else "POST"
-        statuses = [
-            requests.request(verb, guarded.base_url + name, timeout=60).status_code
-            for name in (path, first)
-        ]
-        expected = 200 if first == "/model_info" else 401
-        assert statuses == [expected, expected], (method, path)
-    key = {"Authorization": "Bearer secret"}
-    for path in ("/pause?mode=keep", "/resume"):
+    def post_to(path: str, **headers: str) -> int:
         url = guarded.base_url + path
-        assert requests.post(url, headers=key, timeout=60).status_code == 200
+        return requests.post(url, headers=headers, timeout=60).status_code
+
+    for path, first in ALIASES.items():
+        assert post_to(path) == post_to(first) == 401, path
+    for path in ("/is_paused", "/load", "/model_info"):
+        url = guarded.base_url + path
+        assert requests.get(url, timeout=60).status_code == 200
+    for path in ("/pause?mode=keep", "/resume"):
+        assert post_to(path, Authorization="Bearer secret") == 200
 
 
 ADAPTED = (
@@ -993,11 +933,28 @@ ADAPTED = (
 )
 
 
-def make_adapters(folder: Path) -> list[Path]:
-    return [
-        weights.make_adapter(folder / name, seed)
-        for seed, name in enumerate(("first", "second"))
-    ]
+class Adapted(NamedTuple):
+    """A server named `served`, with a memory, and the folders of two adapters."""
+
+    server: Server
+    folders: list[Path]
+
+    def load(
+        self, path: str, folder: int = 0, name: str = "policy", **more: Any
+    ) -> requests.Response:
+        adapter = {"lora_name": name, "lora_path": str(self.folders[folder])}
+        return send(self.server, path, **{**adapter, **more})
+
+
+@pytest.fixture(scope="module")
+def adapted(
+    trees: Trees, launch: Launch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Adapted]:
+    folder = tmp_path_factory.mktemp("adapters")
+    adapters = [weights.make_adapter(folder / str(seed), seed) for seed in (0, 1)]
+    args = (*ADAPTED, "--served-model-name", "served")
+    with launch(trees.patched, *args, env={PREFIX_CACHE: "1"}) as server:
+        yield Adapted(server, adapters)
 
 
 # The model's name, the field lora_path, and the weights that must answer, or the
@@ -1019,93 +976,88 @@ NAMED: tuple[tuple[str, str | None, str], ...] = (
 
 
 def test_a_model_name_is_the_base_an_adapter_or_unknown(
-    trees: Trees, launch: Launch, tmp_path: Path, release: str
+    adapted: Adapted, release: str
 ) -> None:
-    args = (*ADAPTED, "--served-model-name", "served")
-    remembering = {"AGENTCORE_PREFIX_CACHE_MB": "1"}
-    with launch(trees.patched, *args, env=remembering) as server:
-        info = requests.get(f"{server.base_url}/model_info", timeout=60).json()
-        path = info["model_path"]
-        for name, folder in zip(
-            ("served", "policy"), make_adapters(tmp_path), strict=True
-        ):
-            response = send(
-                server, "/load_lora_adapter", lora_name=name, lora_path=str(folder)
+    server = adapted.server
+    path = get(server, "/model_info")["model_path"]
+    for folder, name in enumerate(("served", "policy")):
+        response = adapted.load("/load_lora_adapter", folder, name)
+        assert response.status_code == 200, response.text
+    listed = get(server, "/v1/models")["data"]
+    assert [model["id"] for model in listed] == ["served", "policy"]
+    assert listed[0]["max_model_len"]
+    prompt = prompt_of(server, "plain")
+    known = {}
+    for name, adapter in (
+        ("base", None),
+        ("first", "served"),
+        ("second", "policy"),
+    ):
+        params = {"max_new_tokens": 4, "temperature": 0}
+        asked = {"return_logprob": True, "lora_path": adapter}
+        [item] = native(server, prompt, params, **asked)
+        rows = item["meta_info"]["output_token_logprobs"]
+        known[name] = ([row[0] for row in rows], item["text"])
+
+    def answering(
+        endpoint: str, streaming: bool, model: str, lora_path: str | None
+    ) -> str:
+        """Return whose logprobs an endpoint answers with, or its status."""
+        body = body_of(endpoint, prompt)
+        if endpoint == RESPONSES and is_between(release, "", "0.5.13"):
+            del body["return_token_ids"]
+        body |= {"model": model.replace("PATH", path), "stream": streaming}
+        if lora_path:
+            body["lora_path"] = lora_path
+        response = send(server, endpoint, **body)
+        if response.status_code != 200:
+            return str(response.status_code)
+        # A stream may have sent its status before SGLang looks for the adapter.
+        failed = '"code": ?400|"invalid_request_error"|"type": ?"error"'
+        if re.search(failed, response.text):
+            return "400"
+        lines = re.findall("^data: ({.*)", response.text, re.M) or [response.text]
+        found = [one for line in lines for one in said_in(json.loads(line))]
+        n = len(found)
+        whose = [
+            name
+            for name, (values, text) in known.items()
+            if n
+            and (
+                found == [*text][:n]
+                or found == pytest.approx(values[:n], abs=LOGPROB_NOISE)
             )
-            assert response.status_code == 200, response.text
-        listed = requests.get(f"{server.base_url}/v1/models", timeout=60).json()
-        assert [model["id"] for model in listed["data"]] == ["served", "policy"]
-        assert listed["data"][0]["max_model_len"]
-        prompt = prompt_of(server, "plain")
-        known = {}
-        for name, adapter in (
-            ("base", None),
-            ("first", "served"),
-            ("second", "policy"),
-        ):
-            params = {"max_new_tokens": 4, "temperature": 0}
-            asked = {"return_logprob": True, "lora_path": adapter}
-            [item] = native(server, prompt, params, **asked)
-            rows = item["meta_info"]["output_token_logprobs"]
-            known[name] = ([row[0] for row in rows], item["text"])
+        ]
+        return whose[0] if whose else f"{found} {response.text[:600]}"
 
-        def answering(
-            endpoint: str, streaming: bool, model: str, lora_path: str | None
-        ) -> str:
-            """Return whose logprobs an endpoint answers with, or its status."""
-            body = body_of(endpoint, prompt)
-            if endpoint == RESPONSES and is_between(release, "", "0.5.13"):
-                del body["return_token_ids"]
-            body |= {"model": model.replace("PATH", path), "stream": streaming}
-            if lora_path:
-                body["lora_path"] = lora_path
-            response = send(server, endpoint, **body)
-            if response.status_code != 200:
-                return str(response.status_code)
-            # A stream may have sent its status before SGLang looks for the adapter.
-            failed = '"code": ?400|"invalid_request_error"|"type": ?"error"'
-            if re.search(failed, response.text):
-                return "400"
-            lines = re.findall("^data: ({.*)", response.text, re.M) or [response.text]
-            found = [one for line in lines for one in said_in(json.loads(line))]
-            n = len(found)
-            whose = [
-                name
-                for name, (values, text) in known.items()
-                if n
-                and (
-                    found == [*text][:n]
-                    or found == pytest.approx(values[:n], abs=LOGPROB_NOISE)
-                )
-            ]
-            return whose[0] if whose else f"{found} {response.text[:600]}"
-
-        if not release.startswith("0.5.8"):
-            body = {"model": "unknown", "messages": line("plain").messages}
-            counted = send(server, f"{MESSAGES}/count_tokens", **body)
-            assert counted.status_code == 200, counted.text
-        wrong = []
-        for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):
-            if endpoint == MESSAGES and release.startswith("0.5.8"):
+    if not release.startswith("0.5.8"):
+        body = {"model": "unknown", "messages": line("plain").messages}
+        counted = send(server, f"{MESSAGES}/count_tokens", **body)
+        assert counted.status_code == 200, counted.text
+    wrong = []
+    for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):
+        if endpoint == MESSAGES and release.startswith("0.5.8"):
+            continue
+        is_old = endpoint == RESPONSES and is_between(release, "", "0.5.13")
+        # From 0.5.20 on, SGLang's /v1/responses wants a name of /v1/models.
+        is_strict = endpoint == RESPONSES and is_between(release, "0.5.20", "")
+        for model, lora_path, expected in NAMED:
+            if lora_path and endpoint == GENERATE:
                 continue
-            is_old = endpoint == RESPONSES and is_between(release, "", "0.5.13")
-            # From 0.5.20 on, SGLang's /v1/responses wants a name of /v1/models.
-            is_strict = endpoint == RESPONSES and is_between(release, "0.5.20", "")
-            for model, lora_path, expected in NAMED:
-                if lora_path and endpoint == GENERATE:
-                    continue
-                if is_strict and model in ("default", "PATH", "unknown"):
-                    expected = "404"
-                for streaming in (False,) if is_old else (False, True):
-                    found = answering(endpoint, streaming, model, lora_path)
-                    if found != expected:
-                        wrong.append((endpoint, streaming, model, lora_path, found))
-        assert not wrong, "\n".join(map(str, wrong))
+            if is_strict and model in ("default", "PATH", "unknown"):
+                expected = "404"
+            for streaming in (False,) if is_old else (False, True):
+                found = answering(endpoint, streaming, model, lora_path)
+                if found != expected:
+                    wrong.append((endpoint, streaming, model, lora_path, found))
+    assert not wrong, "\n".join(map(str, wrong))
+    for name in ("served", "policy"):
+        assert send(server, "/unload_lora_adapter", lora_name=name).ok
 
 
 def body_of(endpoint: str, prompt: list[int]) -> Json:
     """Return a request for four tokens with their logprobs."""
-    body = short_body(endpoint, 4)
+    body = body_to(endpoint, 4)
     if endpoint == GENERATE:
         sampling = {**body["sampling_params"], "logprobs": 0}
         return {"token_ids": prompt, "sampling_params": sampling}
@@ -1134,41 +1086,6 @@ def said_in(event: Json) -> list[Any]:
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("n", [1, 2])
-def test_a_client_that_leaves_before_the_first_token_ends_its_request(
-    guarded: Server, n: int
-) -> None:
-    # The prefill takes a while, since no other test has sent this salt.
-    body = {"token_ids": [7] * 8_000, "cache_salt": f"{uuid.uuid4()}", "stream": True}
-    body["sampling_params"] = {**ENDLESS, "max_tokens": 3000, "n": n}
-    address = guarded.base_url.removeprefix("http://")
-    with closing(http.client.HTTPConnection(address, timeout=60)) as connection:
-        connection.request("POST", GENERATE, json.dumps(body))
-        wait_until(lambda: bool(held(guarded)))
-    assert held_requests(guarded) == []
-
-
-class Adapted(NamedTuple):
-    """A server with LoRA, and the folders of two adapters."""
-
-    server: Server
-    folders: list[Path]
-
-    def load(self, path: str, folder: int = 0, **more: Any) -> requests.Response:
-        adapter = {"lora_name": "policy", "lora_path": str(self.folders[folder])}
-        return send(self.server, path, **{**adapter, **more})
-
-
-@pytest.fixture(scope="module")
-def adapted(
-    trees: Trees, launch: Launch, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Adapted]:
-    adapters = make_adapters(tmp_path_factory.mktemp("adapters"))
-    with launch(trees.patched, *ADAPTED) as server:
-        yield Adapted(server, adapters)
-
-
-@pytest.mark.usefixtures("slow_engine")
 def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
     prompt = prompt_of(server, "plain")
@@ -1191,8 +1108,7 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
         [choice] = ask(server, prompt, params, model="policy")["choices"]
         [span] = choice["weight_versions"]
         assert span["version"] == f"{path}-8"
-        info = requests.get(f"{server.base_url}/model_info", timeout=10).json()
-        assert info["weight_version"] == f"{path}-8"
+        assert get(server, "/model_info")["weight_version"] == f"{path}-8"
     refused = load("/v1/load_lora_adapter")
     assert refused.status_code == 400
     assert "load_inplace" in refused.text
@@ -1218,8 +1134,19 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     assert [e["logprob"] for e in entries[:4]] == pytest.approx(
         found[1], abs=LOGPROB_NOISE
     )
-    response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
-    assert response.status_code == 200, response.text
+    # An adapter that is loaded anew under its name uses no cache of the earlier one.
+    same = adapted.folders[0].with_name("same")
+    for folder in (0, 1):
+        response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
+        assert response.status_code == 200, response.text
+        weights.make_adapter(same, folder)
+        assert load("/load_lora_adapter", lora_path=str(same)).status_code == 200
+        answer = ask(server, prompt, params, model="policy")
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert logprobs(model="policy") == pytest.approx(
+            found[folder], abs=LOGPROB_NOISE
+        )
+    assert send(server, "/v1/unload_lora_adapter", lora_name="policy").ok
     left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
     assert send(server, GENERATE, **left).status_code == 404
 
@@ -1255,7 +1182,7 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
             for result in results:
                 assert result.status_code == (200 if mode == "abort" else 400)
                 assert ("its requests are paused" in result.text) == (mode == "keep")
-            assert load("/load_lora_adapter", lora_name="other").status_code == 200
+            assert load("/load_lora_adapter", name="other").status_code == 200
             assert paused(server) and (mode == "abort" or not answer.done())
             body = {"new_version": "7", "abort_all_requests": False}
             assert send(server, "/update_weight_version", **body).status_code == 200

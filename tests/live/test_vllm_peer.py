@@ -17,20 +17,14 @@ import pytest
 import requests
 from rich.console import Console
 
-from agentcore_verify import checks
 from agentcore_verify.contract import LEVELS
-from agentcore_verify.profiles import named
 from agentcore_verify.progress import Progress
-from agentcore_verify.results import Outcome
 from agentcore_verify.runner import Options, run
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server, free_port
-from agentcore_verify.subject import Subject
 from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
 from tests.helpers.peers import CONTEXT, VLLM_ENV, running, vllm_command
 from tests.helpers.servers import Launch, Trees
-from tests.live.defects.planting import ChatWhole
-from tests.live.proxy import Proxy
 
 needs_vllm = pytest.mark.vllm
 
@@ -565,23 +559,3 @@ def test_a_real_vllm_is_judged_by_the_rules(vllm: str, logprobs_mode: str) -> No
         (18, 19), "unsupported"
     )
     assert other.exit_code == 1
-
-
-@needs_vllm
-@pytest.mark.parametrize(
-    ("check", "broken"), [("non-streaming", {1}), ("re-score", {12})]
-)
-def test_two_swapped_ids_of_a_real_vllm_are_found(
-    vllm: str, check: str, broken: set[int]
-) -> None:
-    class Swapped(ChatWhole):
-        def choice(self, body: Json, choice: Json) -> None:
-            ids = choice["token_ids"]
-            ids[3:5] = ids[3:5][::-1]
-
-    with Proxy(vllm) as proxy:
-        proxy.plant(Swapped())
-        subject = Subject(proxy.url, model=MODEL, profile=named("vllm"))
-        assert checks.get(check).run(subject).outcome is Outcome.FAILED
-    found = subject.ledger.results(LEVELS)
-    assert {one.number for one in found if one.outcome is Outcome.FAILED} == broken

@@ -8,14 +8,10 @@ weights.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import itertools
 import json
 import pickle
-import shutil
-import sys
 import time
-import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,7 +21,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import requests
-import torch
 from safetensors.torch import load_file
 
 from agentcore_patches.patches.releases import is_between
@@ -39,6 +34,7 @@ from tests.helpers.endpoints import (
     COMPLETIONS,
     Json,
     answers,
+    get,
     post,
     send,
     stream,
@@ -447,8 +443,7 @@ def names_of(server: Server, way: str) -> list[Any]:
     answer = post(server, CHAT, **QUESTION, return_weight_versions=True)
     if way == "two-workers":  # One worker does not know the updates of the other.
         return [answer["metadata"]]
-    info = requests.get(f"{server.base_url}/model_info", timeout=10).json()
-    models = requests.get(f"{server.base_url}/v1/models", timeout=10).json()["data"]
+    info, models = get(server, "/model_info"), get(server, "/v1/models")["data"]
     names = info["model_path"], info["weight_version"], *(one["id"] for one in models)
     return [*names, answer["metadata"]]
 
@@ -482,26 +477,6 @@ def test_an_update_from_disk_that_the_model_does_not_take_fails(
     assert logprobs_of(later(updated)) == pytest.approx(logprobs, abs=LOGPROB_NOISE)
 
 
-def bucket(tensors: list[tuple[str, torch.Tensor]]) -> bytes:
-    """Pickle tensors as one, in SGLang's format."""
-    module = types.ModuleType("sglang.srt.weight_sync.tensor_bucket")
-    fields = ("name", "shape", "dtype", "start_idx", "end_idx", "numel")
-    metadata = dataclasses.make_dataclass("FlattenedTensorMetadata", fields)
-    metadata.__module__ = module.__name__
-    vars(module)["FlattenedTensorMetadata"] = metadata
-    values = [tensor.flatten().view(torch.uint8) for _, tensor in tensors]
-    ends = [*itertools.accumulate(len(value) for value in values)]
-    about = [
-        metadata(name, tensor.shape, tensor.dtype, end - len(value), end, len(value))
-        for (name, tensor), value, end in zip(tensors, values, ends, strict=True)
-    ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, module.__name__, module)
-        # Pickle imports the package, which other tests of this process look for.
-        patch.setitem(sys.modules, "sglang", types.ModuleType("sglang"))
-        return pickle.dumps({"flattened_tensor": torch.cat(values), "metadata": about})
-
-
 NORM = "model.norm.weight"
 QUERY = "model.layers.0.self_attn.q_proj.weight"
 
@@ -516,14 +491,12 @@ BUCKETS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize("way_to_send", [None, "flattened_bucket", "direct"])
+@pytest.mark.parametrize("way_to_send", [None, "direct"])
 @pytest.mark.parametrize("case", BUCKETS)
 def test_an_update_from_tensors_that_the_model_does_not_take_fails(
     updated: Server, model: Weights, release: str, case: str, way_to_send: str | None
 ) -> None:
     names, reason = BUCKETS[case]
-    if way_to_send == "flattened_bucket" and not names:
-        pytest.skip("SGLang has no such bucket")
     if way_to_send == "direct":
         if case in ("a part of a merged tensor", "only tied embeddings"):
             pytest.skip("these are not the model's own names")
@@ -532,9 +505,9 @@ def test_an_update_from_tensors_that_the_model_does_not_take_fails(
     before = logprobs_of(later(updated))
     known = load_file(model.spoken / "model.safetensors")
     tensors = [(name, known.get(name, known[NORM])) for name in names]
-    pickled = bucket if way_to_send == "flattened_bucket" else pickle.dumps
+    pickled = pickle.dumps(tensors)
     response = update_from_tensor(
-        updated, release, pickled(tensors), "tensors", load_format=way_to_send
+        updated, release, pickled, "tensors", load_format=way_to_send
     )
     assert response.status_code == (400 if reason else 200), response.text
     assert reason in response.text
@@ -576,33 +549,6 @@ def test_memory_that_was_not_released_is_not_resumed(updated: Server) -> None:
     assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
 
-def test_a_prompt_uses_no_cache_of_another_adapter(
-    trees: Trees, launch: Launch, tmp_path: Path
-) -> None:
-    def add(name: str, folder: str, seed: int) -> None:
-        made = weights.make_adapter(tmp_path / folder, seed)
-        adapter = {"lora_name": name, "lora_path": str(made)}
-        response = send(server, "/load_lora_adapter", **adapter)
-        assert response.status_code == 200, response.text
-
-    arguments = ("--lora-target-modules", *weights.ADAPTED)
-    arguments += ("--max-lora-rank", str(weights.RANK))
-    arguments += ("--lora-backend", "torch_native", "--max-loras-per-batch", "2")
-    with launch(trees.patched, "--enable-lora", *arguments) as server:
-        add("a", "same", 1)
-        before = later(server, lora_path="a")
-        assert later(server, lora_path="a")["meta_info"]["cached_tokens"] > 290
-        assert send(server, "/unload_lora_adapter", lora_name="a").status_code == 200
-        shutil.rmtree(tmp_path / "same")
-        add("a", "same", 2)
-        after = later(server, lora_path="a")
-        assert after["meta_info"]["cached_tokens"] == 0
-        add("b", "other", 2)
-        expected = logprobs_of(later(server, lora_path="b"))
-        assert logprobs_of(after) == pytest.approx(expected, abs=LOGPROB_NOISE)
-        assert logprobs_of(before) != pytest.approx(expected, abs=100 * LOGPROB_NOISE)
-
-
 def test_versions_can_be_requested_without_token_ids(
     updated: Server, model: Weights
 ) -> None:
@@ -620,12 +566,3 @@ def test_versions_can_be_requested_without_token_ids(
         chunks = [chunk for event in events for chunk in event["choices"]]
         assert chunks[-1]["weight_versions"] == spans
         assert not any(chunk.get("token_ids") for chunk in chunks)
-
-
-def test_a_beam_search_has_no_weight_versions(updated: Server, release: str) -> None:
-    if not is_between(release, "0.5.19", ""):
-        pytest.skip("SGLang has beam search from 0.5.19 on")
-    params = {"beam_width": 3, "n": 2, "max_new_tokens": 12, "temperature": 0}
-    answer = post(updated, "/generate", text="Once", sampling_params=params)
-    assert len(answer["meta_info"]["beam_results"]) == 2
-    assert not answer["meta_info"].get("weight_versions")

@@ -598,27 +598,3 @@ def test_a_sleep_that_would_lose_data_is_refused(
     with nullcontext() if word is None else pytest.raises(BadRequest, match=word):
         asyncio.run(server.control.sleep(call(**fields)))
     assert len(server.done) == (2 if word is None else 0)
-
-
-@pytest.mark.parametrize("is_updated", [True, False])
-@pytest.mark.parametrize("mode", ["wait", "keep"])
-def test_a_pause_names_what_holds_it_up(mode: str, is_updated: bool) -> None:
-    async def is_locked() -> bool:
-        return True
-
-    lock = SimpleNamespace(is_locked=is_locked, _writer_active=is_updated)
-    server: Any = SimpleNamespace(
-        server_args=SimpleNamespace(tokenizer_worker_num=1),
-        is_pause=True,
-        is_pause_cond=asyncio.Condition(),
-        pause_mode="in_place",
-        model_update_lock=lock,
-    )
-    control = admin._Control(server, {}, lambda _: 0)
-    word = "weights are being updated" if is_updated else "requests"
-    with pytest.raises(BadRequest, match=word):
-        asyncio.run(
-            control._drain()
-            if mode == "wait"
-            else control.pause(call(mode=mode, clear_cache=True))
-        )

@@ -52,10 +52,8 @@ FAMILIES = tuple(
 CORE = (
     "tests/live/test_token_ids.py",
     "tests/live/test_interruptions.py",
-    "tests/live/test_tito.py",
     "tests/live/test_prompts.py",
     "tests/live/test_fast_answers.py",
-    "tests/live/test_customized_info.py",
     "tests/live/test_unchanged.py",
     "tests/live/test_messages_and_responses.py",
     "tests/live/test_prefix.py",

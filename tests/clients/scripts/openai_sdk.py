@@ -2,103 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import openai
 
-MODEL = "default"
-OPTIONS: Any = {"model": MODEL, "temperature": 0, "max_tokens": 400}
+OPTIONS: Any = {"model": "default", "temperature": 0, "max_tokens": 400}
+
+Read = Callable[[Any], list[float]]
+"""Reads the logprobs of a choice."""
 
 
-def _chat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
-    asked: Any = {**OPTIONS, "messages": messages, "logprobs": True}
-    whole = client.chat.completions.create(**asked)
+def _of_entries(choice: Any) -> list[float]:
+    entries = choice.logprobs.content if choice.logprobs else []
+    return [entry.logprob for entry in entries]
+
+
+def _flat(choice: Any) -> list[float]:
+    """Read a field that the SDK's models do not declare."""
+    return list(choice.model_extra.get("token_logprobs", []))
+
+
+def _of_completion(choice: Any) -> list[float]:
+    return list(choice.logprobs.token_logprobs) if choice.logprobs else []
+
+
+def _added_up(answers: Any, logprobs_of: Read) -> list[Any]:
+    """Return the prompt's IDs, the completion's and its logprobs in all answers."""
     prompt = None
     token_ids: list[int] = []
     logprobs: list[float] = []
-    chunks: Any = client.chat.completions.create(**asked, stream=True)
-    for chunk in chunks:
-        prompt = getattr(chunk, "prompt_token_ids", prompt)
-        for delta in chunk.choices:
-            token_ids += getattr(delta, "token_ids", None) or []
-            if delta.logprobs:
-                logprobs += [entry.logprob for entry in delta.logprobs.content]
-    with client.chat.completions.stream(**asked) as stream:
-        for _ in stream:
-            pass
-        final: Any = stream.get_final_completion()
+    for answer in answers:
+        prompt = getattr(answer, "prompt_token_ids", prompt)
+        for choice in answer.choices:
+            # A completion's choice has the prompt's IDs.
+            prompt = getattr(choice, "prompt_token_ids", prompt)
+            token_ids += getattr(choice, "token_ids", None) or []
+            logprobs += logprobs_of(choice)
+    return [prompt, token_ids, logprobs]
+
+
+def _ways(
+    name: str, create: Any, asked: Any, read: Read, ending: str = ""
+) -> dict[str, Any]:
+    added_up = ending or ", chunks added up"
     return {
-        "chat.completions.create()": _kept(whole),
-        "chat.completions.create(stream=True), chunks added up": [
-            prompt,
-            token_ids,
-            logprobs,
-        ],
-        "chat.completions.stream(), get_final_completion()": _kept(final),
-    }
-
-
-def _kept(answer: Any) -> list[Any]:
-    [choice] = answer.choices
-    return [
-        getattr(answer, "prompt_token_ids", None),
-        getattr(choice, "token_ids", None),
-        [entry.logprob for entry in choice.logprobs.content],
-    ]
-
-
-def _flat(client: openai.OpenAI, messages: Any) -> dict[str, Any]:
-    """Return the fields that the SDK's models do not declare."""
-    asked: Any = {**OPTIONS, "messages": messages}
-    asked["extra_body"] = {"return_token_logprobs": True}
-    whole: Any = client.chat.completions.create(**asked)
-    [choice] = whole.choices
-    extra = choice.model_extra
-    prompt = None
-    added_up: dict[str, list[Any]] = {"token_ids": [], "token_logprobs": []}
-    chunks: Any = client.chat.completions.create(**asked, stream=True)
-    for chunk in chunks:
-        prompt = chunk.model_extra.get("prompt_token_ids", prompt)
-        for delta in chunk.choices:
-            for name, values in added_up.items():
-                values += delta.model_extra.get(name, [])
-    return {
-        "chat.completions.create(), token_logprobs": [
-            whole.model_extra["prompt_token_ids"],
-            extra["token_ids"],
-            extra["token_logprobs"],
-        ],
-        "chat.completions.create(stream=True), token_logprobs": [
-            prompt,
-            *added_up.values(),
-        ],
-    }
-
-
-def _completions(client: openai.OpenAI, prompt: list[int]) -> dict[str, Any]:
-    asked: Any = {
-        **OPTIONS,
-        "prompt": prompt,
-        "logprobs": 1,
-        "extra_body": {"return_token_ids": True},
-    }
-    whole: Any = client.completions.create(**asked)
-    [choice] = whole.choices
-    read = None
-    token_ids: list[int] = []
-    logprobs: list[float] = []
-    chunks: Any = client.completions.create(**asked, stream=True)
-    for chunk in chunks:
-        for delta in chunk.choices:
-            read = getattr(delta, "prompt_token_ids", read)
-            token_ids += getattr(delta, "token_ids", None) or []
-            if delta.logprobs:
-                logprobs += delta.logprobs.token_logprobs
-    kept = [choice.prompt_token_ids, choice.token_ids, choice.logprobs.token_logprobs]
-    added_up = [read, token_ids, logprobs]
-    return {
-        "completions.create()": kept,
-        "completions.create(stream=True), chunks added up": added_up,
+        f"{name}.create(){ending}": _added_up([create(**asked)], read),
+        f"{name}.create(stream=True){added_up}": _added_up(
+            create(**asked, stream=True), read
+        ),
     }
 
 
@@ -106,8 +58,18 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
     client = openai.OpenAI(
         base_url=f"{task['base_url']}/v1", api_key="none", max_retries=0
     )
-    found = _chat(client, task["messages"])
+    name, chat = "chat.completions", client.chat.completions
+    asked: Any = {**OPTIONS, "messages": task["messages"]}
+    with_logprobs = {**asked, "logprobs": True}
+    found = _ways(name, chat.create, with_logprobs, _of_entries)
+    with chat.stream(**with_logprobs) as stream:
+        final = stream.get_final_completion()
+    found[f"{name}.stream(), get_final_completion()"] = _added_up([final], _of_entries)
     if task["completions"]:
-        found |= _flat(client, task["messages"])
-        found |= _completions(client, task["prompt"])
+        flat = {**asked, "extra_body": {"return_token_logprobs": True}}
+        found |= _ways(name, chat.create, flat, _flat, ", token_logprobs")
+        prompt = {**OPTIONS, "prompt": task["prompt"], "logprobs": 1}
+        prompt["extra_body"] = {"return_token_ids": True}
+        create = client.completions.create
+        found |= _ways("completions", create, prompt, _of_completion)
     return found

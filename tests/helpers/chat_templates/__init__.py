@@ -110,18 +110,6 @@ FAMILIES: tuple[Family, ...] = (
         spelled=spelling.hermes,
     ),
     Family(
-        name="llama-3.1",
-        special_tokens=(
-            *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>"),
-            *("<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"),
-        ),
-        bos_token="<|begin_of_text|>",
-        before_text=("<|begin_of_text|>",),
-        stop_tokens=("<|eot_id|>",),
-        parallel_calls=False,
-        spelled=spelling.llama,
-    ),
-    Family(
         name="deepseek-v3.1",
         special_tokens=_DEEPSEEK,
         added_tokens=_DEEPSEEK_ADDED,

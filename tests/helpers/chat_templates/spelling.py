@@ -35,13 +35,6 @@ def qwen3(message: Message) -> str:
     return f"<think>\n{message['reasoning_content']}\n</think>\n\n{hermes(message)}"
 
 
-def llama(message: Message) -> str:
-    """A tool call as JSON and nothing else."""
-    for name, arguments, _ in _calls(message):
-        return f'{{"name": "{name}",  "parameters": {_odd(arguments)}}}'
-    return text(message)
-
-
 def deepseek_v3_1(message: Message) -> str:
     """The thinking, which the prompt has begun, then text and tool calls."""
     thinking = ""

@@ -27,15 +27,6 @@ def under_load(proxy: Proxy, events: Iterator[Json]) -> Iterator[Json]:
     return events
 
 
-@plant("tokens lost under load only", "concurrency", "of choice 0")
-class LostUnderLoad(ChatStream):
-    def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
-        for number, event, ids in with_ids(under_load(self.proxy, events)):
-            if number == 6:
-                event["choices"][0]["token_ids"] = ids[1:]
-            yield event
-
-
 @plant(
     "another stream's prompt under load", "concurrency", "of another request", rule=9
 )
@@ -126,12 +117,6 @@ def _(path: str, body: Json, response: Any) -> None:
         response.pop("token_logprobs", None)
 
 
-@in_response("a message without its logprobs", "other-traces", "but 0 logprobs")
-def _(path: str, body: Json, response: Any) -> None:
-    if path == "/v1/messages":
-        response.pop("token_logprobs", None)
-
-
 @in_choice("logprobs whose tokens are text", "other-traces", "token_id:")
 def _(body: Json, choice: Json) -> None:
     if "return_tokens_as_token_ids" in body:
@@ -153,11 +138,6 @@ class Varying(ChatWhole):
         self.count += 1
         if self.count % 2:
             response["choices"][0]["token_ids"][5] += 1
-
-
-@plant("answers that vary, compared", "same-ids", "different", Outcome.INCONCLUSIVE)
-class VaryingCompared(Varying):
-    """Answers vary so much that differences between modes mean nothing."""
 
 
 @plant("a third answer that varies", "same-ids", "different", Outcome.INCONCLUSIVE)
@@ -188,14 +168,13 @@ def _(body: Json, choice: Json) -> None:
             new["start"] += 1
 
 
-@in_choice("a gap between versions", "weight-versions", "without gaps")
-def _(body: Json, choice: Json) -> None:
-    match choice.get("weight_versions"):
-        case [_, new]:
-            new["start"] += 1
-
-
-class AfterUpdate(ChatWhole):
+@plant(
+    "a prompt from a cache of other weights",
+    "weight-versions",
+    "other weights",
+    rule=19,
+)
+class OldCache(ChatWhole):
     """Active after the last update, until the cache is flushed."""
 
     updated = False
@@ -206,24 +185,9 @@ class AfterUpdate(ChatWhole):
         self.updated &= path != "/flush_cache"
         return body
 
-
-@plant(
-    "a prompt from a cache of other weights",
-    "weight-versions",
-    "other weights",
-    rule=19,
-)
-class OldCache(AfterUpdate):
     def choice(self, body: Json, choice: Json) -> None:
         if self.updated:
             choice["logprobs"]["content"][0]["logprob"] -= 0.5
-
-
-@plant("no logprobs after an update", "weight-versions", "the answer has no logprobs")
-class NoLogprobsAfterUpdate(AfterUpdate):
-    def choice(self, body: Json, choice: Json) -> None:
-        if self.updated:
-            choice["logprobs"] = None
 
 
 @in_chunk("versions on no chunk", "weight-versions", "no weight_versions")

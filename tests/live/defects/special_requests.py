@@ -48,12 +48,6 @@ def _(path: str, body: Json, response: Any) -> None:
         one["token_ids"], other["token_ids"] = other["token_ids"], one["token_ids"]
 
 
-@in_chunk("the IDs of a second choice lost", "choices", "choice 1")
-def _(body: Json, choice: Json) -> None:
-    if choice["index"] == 1:
-        choice.pop("token_ids", None)
-
-
 @in_response("the IDs of a stop string lost, in both modes", "stop", "do not decode")
 def _(path: str, body: Json, response: Any) -> None:
     if path == CHAT and body.get("stop"):
@@ -85,19 +79,7 @@ def _(body: Json, choice: Json) -> None:
     choice.pop("meta_info", None)
 
 
-@in_request(
-    "a token of the prefix changed", "prefix", "does not start with the tokens", rule=17
-)
-def _(path: str, body: Json) -> Json:
-    field = "required_prefix_token_ids"
-    if path == CHAT and len(body.get(field) or ()) > 9:
-        changed = [*body[field]]
-        changed[9] ^= 1
-        body = {**body, field: changed}
-    return body
-
-
-@plant("a prefix tokenized again", "prefix", "does not start with the tokens")
+@plant("a prefix tokenized again", "prefix", "does not start with the tokens", rule=17)
 class TokenizedAgain(ChatStream):
     """Reports the prefix as required; only sampled turns have other tokens than that."""
 
@@ -154,12 +136,6 @@ class MemoryCrosses(ChatWhole):
             self.n_own = len(own)
             if body["messages"][0]["content"] == "amber":
                 self.first = own
-
-
-@in_response("/generate without prompt IDs", "tito", "/generate")
-def _(path: str, body: Json, response: Any) -> None:
-    for output in outputs(path, response):
-        output.pop("prompt_token_ids", None)
 
 
 @in_place_of_answer("a bad prompt crashes", "refusals", "HTTP 500")

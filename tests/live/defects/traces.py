@@ -30,17 +30,6 @@ def _(choice: Json) -> None:
     del choice["token_ids"][0]
 
 
-@in_chat_stream("two tokens swapped in a stream", "same-ids", "differ from those of")
-def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
-    late = 0
-    for number, event, _ in with_ids(events):
-        if number == 4:
-            late = event["choices"][0]["token_ids"].pop()
-        elif number == 5:
-            event["choices"][0]["token_ids"].insert(1, late)
-        yield event
-
-
 @in_chat_stream(
     "IDs one chunk later than their text", "streaming", "or an earlier chunk", rule=5
 )
@@ -54,31 +43,13 @@ def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
         yield event
 
 
-def with_prompt_on(events: Iterator[Json], *, kept: bool, again: int) -> Iterable[Json]:
-    """Move or copy the prompt's IDs to a later event."""
-    prompt = None
-    for number, event in enumerate(events):
-        prompt = prompt or event.get("prompt_token_ids")
-        if not kept:
-            event.pop("prompt_token_ids", None)
-        if number == again:
-            event["prompt_token_ids"] = prompt
-        yield event
-
-
-@in_chat_stream("prompt IDs on two chunks", "streaming", "chunk 0, 1")
-def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
-    return with_prompt_on(events, kept=True, again=1)
-
-
-@in_chat_stream("prompt IDs on no chunk", "streaming", "no prompt_token_ids")
-def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
-    return with_prompt_on(events, kept=False, again=-1)
-
-
 @in_chat_stream("prompt IDs on the second chunk", "streaming", "on chunk 1 ")
 def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
-    return with_prompt_on(events, kept=False, again=1)
+    first = next(events)
+    prompt = first.pop("prompt_token_ids", None)
+    yield first
+    yield {**next(events), "prompt_token_ids": prompt}
+    yield from events
 
 
 @in_chat_stream("a stream cut before its end", "streaming", "without [DONE]")
@@ -116,12 +87,6 @@ def _(body: Json, choice: Json) -> None:
     del choice["token_ids"]
 
 
-@in_response("no prompt IDs, non-streaming", "non-streaming", "no prompt_token_ids")
-def _(path: str, body: Json, response: Any) -> None:
-    if path == CHAT:
-        del response["prompt_token_ids"]
-
-
 @plant(
     "the prompt IDs of an earlier request",
     "non-streaming",
@@ -134,12 +99,6 @@ class PromptOfAnother(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         kept, self.kept = self.kept, response["prompt_token_ids"]
         response["prompt_token_ids"] = kept or self.kept
-
-
-@in_response("prompt IDs cut short in both modes", "non-streaming", "usage counts")
-def _(path: str, body: Json, response: Any) -> None:
-    if path == CHAT:
-        del response["prompt_token_ids"][0]
 
 
 @in_response("usage that counts one more", "non-streaming", "but usage counts", rule=2)
@@ -193,31 +152,6 @@ def _(body: Json, choice: Json) -> None:
 def _(body: Json, choice: Json) -> None:
     ids = choice["token_ids"]
     ids[3], ids[4] = ids[4], ids[3]
-
-
-@in_choice("an ID of another token with the same text", "re-score", "scored again")
-def _(body: Json, choice: Json) -> None:
-    # The single letters of the first word, whose token has two of them.
-    ids = choice["token_ids"]
-    ids[1:2] = [ids[1]] * 2
-    choice["logprobs"]["content"].insert(1, choice["logprobs"]["content"][1])
-
-
-@plant("the logprobs of another answer", "re-score", "scored again")
-class LogprobsOfAnother(ChatWhole):
-    kept: float | None = None
-
-    def choice(self, body: Json, choice: Json) -> None:
-        entry = choice["logprobs"]["content"][-1]
-        kept, self.kept = self.kept, entry["logprob"]
-        entry["logprob"] = self.kept if kept is None else kept
-
-
-@in_response("a prompt other than the one returned", "re-score", "scored again")
-def _(path: str, body: Json, response: Any) -> None:
-    if path == CHAT:
-        prompt = response["prompt_token_ids"]
-        prompt[3], prompt[4] = prompt[4], prompt[3]
 
 
 @in_request("a prompt scored after a change", "re-score", "other IDs were prefilled")
