@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,16 @@ RunScript = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 Ask = Callable[..., dict[str, list[Any]]]
 """Runs a script in an environment; what the client has after each way of asking."""
 
-SKYRL = "skyrl==0.3.0"
-"""It needs Python 3.12 or newer, although its metadata allows older ones."""
-# The client does not import Ray, PyTorch and Transformers.
-SKYRL_ALONE = (("--no-deps", SKYRL), ("aiohttp", "pydantic"))
+INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
+    # SkyRL's client does not import Ray, PyTorch and Transformers.
+    "skyrl==0.3.0": (("--no-deps", "skyrl==0.3.0"), ("aiohttp", "pydantic")),
+    # With the PyTorch of SGLang 0.5.9, which is in the cache.
+    "trl==1.16.0": (("trl==1.16.0", "requests", "torch==2.9.1"),),
+}
+"""Steps that install a requirement which needs more than itself."""
+
+NEWER_PYTHON = {"skyrl==0.3.0"}
+"""Clients that need Python 3.12 or newer, although their metadata allows older ones."""
 
 # Servers last as long as the tests of a package.
 server = live.server
@@ -48,11 +55,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
         if requirement not in made:
             folder = tmp_path_factory.mktemp("client")
             python = folder / "bin/python"
-            base = newer_python() if requirement == SKYRL else sys.executable
+            base = newer_python() if requirement in NEWER_PYTHON else sys.executable
             commands: list[list[str | Path]] = [
                 ["venv", "--clear", "--python", base, folder]
             ]
-            for step in SKYRL_ALONE if requirement == SKYRL else ((requirement,),):
+            for step in INSTALLED.get(requirement, ((requirement,),)):
                 commands.append(["pip", "install", "--python", python, *step])
             for command in commands:
                 subprocess.run([*uv, *command], check=True)
@@ -87,6 +94,8 @@ def run_script(environment: Environment) -> RunScript:
             capture_output=True,
             text=True,
             timeout=480,
+            # verifiers calls uv.
+            env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         )
         assert done.returncode == 0, done.stderr
         # Some clients print messages of their own first.
@@ -120,12 +129,19 @@ def ask_by(run_script: RunScript, server: Server) -> Ask:
 @pytest.fixture
 def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator[str]:
     """The URL of an sglang-router in front of the server."""
+    with route(environment, server, tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def route(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
+    """Run an sglang-router in front of a server; yield its URL."""
     python = environment("sglang-router==0.3.2")
     command: list[str | Path] = [
         *(python, "-m", "sglang_router.launch_router"),
         *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())),
         *("--worker-urls", server.base_url),
     ]
-    log = tmp_path / "router.log"
+    log = folder / "router.log"
     with running(command, free_port(), "/readiness", log) as url:
         yield url
