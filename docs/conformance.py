@@ -217,7 +217,7 @@ def judged(short: str, name: str, serve: Serve) -> Json:
 
 
 def flat_logprobs(url: str) -> str:
-    """Whether `return_token_logprobs` gives the logprobs of chat as a flat list, too."""
+    """Return "yes" if chat's flat logprobs equal the others, "no" if it has none."""
     body: Json = {
         **{
             "model": SCRIPTED,

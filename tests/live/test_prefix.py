@@ -102,7 +102,7 @@ GYM: Json = {
     "return_tokens_as_token_ids": True,
     "return_token_ids": None,
 }
-"""What NeMo Gym sends to get token IDs, which it reads from the logprobs."""
+"""The fields by which NeMo Gym gets token IDs, which it reads from the logprobs."""
 
 
 @in_one_mode
