@@ -219,17 +219,14 @@ def judged(short: str, name: str, serve: Serve) -> Json:
 def flat_logprobs(url: str) -> str:
     """Return "yes" if chat's flat logprobs equal the others, "no" if it has none."""
     body: Json = {
-        **{
-            "model": SCRIPTED,
-            "messages": [{"role": "user", "content": "Count to ten."}],
-        },
-        **{"max_tokens": 32, "logprobs": True, "return_token_logprobs": True},
+        "model": SCRIPTED,
+        "messages": [{"role": "user", "content": "Count to ten."}],
+        "max_tokens": 32,
+        "logprobs": True,
+        "return_token_logprobs": True,
     }
-    answers = [
-        client.read_response(client.chat(url, api_key=KEY, **body)),
-        client.read_events(client.chat_stream(url, api_key=KEY, **body)),
-    ]
-    for answer in answers:
+    for stream in (False, True):
+        answer = client.ask(url, api_key=KEY, **body, stream=stream)
         [choice] = answer.completions
         pieces = [piece.raw.get("token_logprobs") for piece in choice.pieces]
         if pieces == [None] * len(pieces):

@@ -13,9 +13,7 @@ import orjson
 from .. import release
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import (
-        CompletionRequest,
-    )
+    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,

@@ -46,8 +46,7 @@ class MessageTrace(traces.EventTrace):
         Raises:
             ValueError: the engine returned fewer logprobs than tokens.
         """
-        if self.finish_reason.get("status_code") or '"type":"error"' in text:
-            # Chat reports this output as an error: its tokens are no answer.
+        if self.is_rejected() or '"type":"error"' in text:
             self.failed = True
             return text
         has_prompt = self.prompt_token_ids is not None

@@ -126,8 +126,7 @@ class ResponseTrace(traces.EventTrace):
         if event is None:
             return text
         data, response = event.data, event.data.get("response")
-        if self.finish_reason.get("status_code"):
-            # SGLang reports this output as an error: its tokens are no answer.
+        if self.is_rejected():
             self.failed = True
         else:
             data.update(self.take())

@@ -320,6 +320,10 @@ class EventTrace(Trace):
         """The engine's finish reason, empty before the choice has finished."""
         return (self.last.meta_info.get("finish_reason") if self.last else None) or {}
 
+    def is_rejected(self) -> bool:
+        """True if SGLang reports the last output as an error: it is no answer."""
+        return bool(self.finish_reason.get("status_code"))
+
     def is_pending(self) -> bool:
         """True if no event has carried the last token IDs."""
         return self.last is not None and self.last.n_sent != self.last.n_received
