@@ -155,7 +155,7 @@ class Install:
         return None
 
     def parameters(self, found: Found) -> set[str]:
-        """Names of a function's parameters, with those that edits add."""
+        """Names of a function's parameters, including the ones that edits add."""
         functions: list[ast.stmt] = [found.node]
         for edit in self._edits:
             is_here = (edit.file, edit.scope) == (found.file, found.name)

@@ -47,7 +47,7 @@ def _fields(kind: str) -> dict[str, str]:
 
 
 OTHERS = {
-    "fields as ours": {PROTOCOL: _fields("Optional[List[int]]"), SERVING_CHAT: _FILLED},
+    "the same fields": {PROTOCOL: _fields("Optional[List[int]]"), SERVING_CHAT: _FILLED},
     "fields of another type": {PROTOCOL: _fields("Optional[list]")},
 }
 

@@ -39,7 +39,7 @@ def advised() -> list[str]:
     found: dict[str, None] = {}
     for package in (agentcore_patches, agentcore_verify):
         for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
-            # This joins the parts of a text, and only docstrings keep their quotes.
+            # This joins the parts of a string, and only docstrings keep their quotes.
             source = ast.unparse(ast.parse(path.read_text("utf-8")))
             for command in _ADVISED.findall(_DOCSTRING.sub("", source)):
                 filled = command.replace("{failure.page}", "troubleshooting")

@@ -112,7 +112,7 @@ SYSTEM_TEXTS: list[tuple[Any, Any, bool]] = [
         # Arguments nested too deeply are text.
         ([USER, calling("f", "[" * 100_000)], [USER, ANSWER], False),
         ([USER, REASONING, ANSWER, RESULT], [USER, ANSWER, RESULT], True),
-        # A separate answer counts, whatever its text.
+        # A separate answer counts, with any text.
         ([USER, REASONING, NEXT], [USER, NEXT], False),
         ([USER, REASONING, NEXT, ANSWER], [USER, NEXT, ANSWER], False),
         ([USER, ANSWER, ANSWER], [USER, ANSWER], False),

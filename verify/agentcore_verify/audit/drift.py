@@ -136,7 +136,7 @@ def _objects(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _has_values(arguments: Any, text: str) -> bool:
-    """True if a text has the value of each argument of a call."""
+    """True if a string has the value of each argument of a call."""
     values = arguments.values() if isinstance(arguments, dict) else [arguments]
     return all(
         value in text if isinstance(value, str) else json.dumps(value) in text
