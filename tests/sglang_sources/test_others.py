@@ -47,7 +47,10 @@ def _fields(kind: str) -> dict[str, str]:
 
 
 OTHERS = {
-    "the same fields": {PROTOCOL: _fields("Optional[List[int]]"), SERVING_CHAT: _FILLED},
+    "the same fields": {
+        PROTOCOL: _fields("Optional[List[int]]"),
+        SERVING_CHAT: _FILLED,
+    },
     "fields of another type": {PROTOCOL: _fields("Optional[list]")},
 }
 
