@@ -19,13 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import click
-
 from agentcore_patches import listing, results
 from agentcore_patches._version import __version__, full_version
-from agentcore_patches.command import token_exact
-from agentcore_patches.command.cli import commands, deferred
-from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -33,7 +28,7 @@ from agentcore_patches.shell.json_output import KEYS
 from agentcore_verify import checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
-from agentcore_verify.contract import LEVELS, RULES
+from agentcore_verify.contract import LEVELS
 from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -47,96 +42,6 @@ FACTS_OF = "0.5.9"
 """The release whose facts are in the repository."""
 
 NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
-
-
-# The command.
-
-CLI_INTRODUCTION = """\
-# The command
-
-`agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
-Errors go to stderr as a line `error:` and, if there is something to do, a line `hint:`. With
-`--json`, a command prints one document on stdout, errors included
-([the documents](json.md)). Another page explains
-[what to do about each exit code](../how-to/troubleshooting.md#by-exit-code).
-
-Every command has `-h`, `-q` (print nothing but errors), `-v` (print more, where there is more) and
-`--color auto|always|never` (auto: on a terminal, unless `NO_COLOR` is set). The tables below list
-the other options.
-
-<!--
-```console
-$ pip install agentcore-patches
-```
--->
-"""
-
-
-TOKEN_EXACT = """\
-## The program token-exact
-
-`token-exact COMMAND [OPTIONS]` comes with the same package, and needs neither SGLang nor a
-patched server. `token-exact audit` is [the command above](#audit).
-"""
-
-
-def cli_page() -> str:
-    settings = {**commands.context_settings, "terminal_width": 78}
-    context = click.Context(commands, info_name="agentcore-patch", **settings)
-    found = {name: commands.get_command(context, name) for name in commands.commands}
-    # The group has stand-ins for these, and has them first.
-    last = {name: deferred(name) for name in ("verify", "serve", "audit")}
-    for name in last:
-        del found[name]
-    parts = [CLI_INTRODUCTION, _printed("--help", commands.get_help(context))]
-    for name, command in {**found, **last}.items():
-        assert command
-        parts += _command(command, context, name)
-    for topic, text in TOPICS.items():
-        title = topic.replace("-", " ").capitalize()
-        parts += [f"## {title}", _printed(f"help {topic}", text)]
-    parts.append(TOKEN_EXACT)
-    program = click.Context(token_exact.commands, info_name=token_exact.PROGRAM)
-    parts += _command(token_exact.commands.commands["verify"], program, "verify")
-    return _joined(*parts)
-
-
-def _command(command: click.Command, group: click.Context, name: str) -> Iterator[str]:
-    """The section about a command of a program: usage, help and options."""
-    of_patches = group.info_name == "agentcore-patch"
-    within = click.Context(command, group, name, terminal_width=78)
-    usage = " ".join(command.collect_usage_pieces(within))
-    yield f"## {name}" if of_patches else f"### {group.info_name} {name}"
-    if usage != "[OPTIONS]":
-        yield f"`{group.info_name} {name} {usage}`"
-    yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
-    yield _options(command, within)
-
-
-def _printed(arguments: str, text: str) -> str:
-    return f"```console\n$ agentcore-patch {arguments}\n{text}\n```"
-
-
-def _paragraph(text: str) -> str:
-    """A paragraph of a help text; one with a layout of its own has a list."""
-    if not text.startswith("\b\n"):
-        return text
-    parts = []
-    for part in re.split(r"\n(?=(?:  )?\S)", text.removeprefix("\b\n")):
-        term, *meaning = re.split(r"\s{2,}", part.strip(), maxsplit=1)
-        item = ": ".join([f"- `{term}`", *(" ".join(m.split()) for m in meaning)])
-        parts.append(item if part.startswith(" ") else f"\n{part}\n")
-    return "\n".join(parts)
-
-
-def _options(command: click.Command, context: click.Context) -> str:
-    """A table of the options that are not the same for every command."""
-    rows = []
-    for option in command.params:
-        name, text = option.get_help_record(context) or ("", "")
-        if text and option.name not in ("quiet", "color") and "no effect" not in text:
-            rows.append((f"`{name}`", " ".join(text.split())))
-    return _table(("option", "meaning"), rows) if rows else ""
 
 
 def _joined(*parts: str) -> str:
@@ -323,9 +228,7 @@ CONFORMANCE_INTRODUCTION = """\
 the [rules of a token-exact server](token-exact.md), and writes this page: nobody edits it. The
 rules are judged on `/v1/chat/completions`. Other endpoints serve only prompts of token IDs. Rule
 19 needs new weights, which a running server never gets: `agentcore-patch verify --model scripted`
-judges it on a server of its own. Flat logprobs are no rule: the column says whether
-`return_token_logprobs: true` gives `choices[0].token_logprobs`, streamed and not, with the numbers
-of `logprobs.content`.
+judges it on a server of its own.
 """
 
 CONFORMANCE_END = """\
@@ -349,22 +252,15 @@ def conformance_page() -> str:
     levels = [
         [
             *(row["name"], *_verdicts_on_levels(row)),
-            *(row.get(key, "") for key in ("flat", "profile", "date")),
+            *(row.get(key, "") for key in ("profile", "date")),
         ]
         for row in rows
     ]
-    columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
-    by_rule = zip((str(rule.number) for rule in RULES), *columns, strict=True)
     return _joined(
         CONFORMANCE_INTRODUCTION,
         "## Levels",
-        _table(("server", *LEVELS, "flat logprobs", "profile", "date"), levels),
-        "## Rules that some server does not pass",
-        _table(
-            ("rule", *(row["short"] for row in judged)),
-            [row for row in by_rule if {*row[1:]} != {"pass"}],
-        ),
-        "## Why",
+        _table(("server", *LEVELS, "profile", "date"), levels),
+        "## Rules that a server does not pass",
         *map(_reasons, judged),
         CONFORMANCE_END,
     )
@@ -395,7 +291,6 @@ def _plain(text: str) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "cli.md": cli_page,
     "checks.md": checks_page,
     "json.md": json_page,
     "conformance.md": conformance_page,

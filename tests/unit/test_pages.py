@@ -31,7 +31,7 @@ def pages() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["cli.md", "checks.md", "json.md", "conformance.md"])
+@pytest.mark.parametrize("name", ["checks.md", "json.md", "conformance.md"])
 def test_generated_pages_are_up_to_date(pages: ModuleType, name: str) -> None:
     kept = (DOCS / "reference" / name).read_text("utf-8")
     assert kept == pages.page(name), "run `make docs`, then read `git diff`"
@@ -43,8 +43,10 @@ def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
         assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
 
 
-def test_the_pages_have_every_error_and_exit_code(pages: ModuleType) -> None:
-    page, cli = (DOCS / "reference/python.md").read_text("utf-8"), pages.page("cli.md")
+def test_the_pages_have_every_error_and_exit_code() -> None:
+    page, cli = (
+        (DOCS / f"reference/{name}.md").read_text("utf-8") for name in ("python", "cli")
+    )
     for error in errors.AgentcoreError.__subclasses__():
         assert f"| `{error.__name__}` | {error.exit_code} | `{error.kind}` |" in page
         assert re.search(rf"^ +{error.exit_code}  ", cli, re.M)
