@@ -31,11 +31,9 @@ def pages() -> list[Path]:
 def for_the_site(text: str, folder: Path) -> str:
     """Return a page of a folder as the site needs it.
 
-    HTML comments, and the words with which a block tells the tests how to run it, are
-    left out. A link to a file that is no page becomes the file's path.
+    HTML comments are left out. A link to a file that is no page becomes the file's path.
     """
     text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
-    text = re.sub(r"^(```\w+) .*$", r"\1", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
         label, target = found.groups()

@@ -12,11 +12,10 @@ from markdown_it import MarkdownIt
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `words` follow its language: `status=400` is {"status": "400"}."""
+    """A fenced block."""
 
     row: int
     language: str
-    words: dict[str, str]
     text: str
 
 
@@ -28,10 +27,7 @@ def blocks(markdown: str, row: int = 1) -> Iterator[Block]:
     """
     for token in MarkdownIt().parse(markdown):
         if token.type in ("fence", "code_block"):
-            language, *words = token.info.split() or [""]
-            pairs = (word.partition("=") for word in words)
-            named = {name: value for name, _, value in pairs}
-            yield Block(row + (token.map or [0])[0], language, named, token.content)
+            yield Block(row + (token.map or [0])[0], token.info, token.content)
         elif token.type == "html_block" and token.content.startswith("<!--"):
             inside = token.content.removeprefix("<!--").partition("-->")[0]
             yield from blocks(inside, row + (token.map or [0])[0])

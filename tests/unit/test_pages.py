@@ -76,6 +76,15 @@ def test_the_page_of_metrics_lists_each_one_with_its_labels_and_values() -> None
         assert {*re.findall(r"`([^`]+)`", labels)} == of_labels, metric.name
 
 
+def test_the_picture_of_retokenization_has_the_ids_that_its_page_prints() -> None:
+    page, picture = (
+        (DOCS / f"explanation/retokenization.{kind}").read_text("utf-8")
+        for kind in ("md", "svg")
+    )
+    [printed] = re.findall(r"^```text\n(.*?)^```", page, re.S | re.M)
+    assert re.findall(r">(\d+)<", picture) == re.findall(r"\d+", printed)
+
+
 def without_blocks(page: Path) -> str:
     """Return a page without code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.S | re.M)
