@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -22,13 +23,18 @@ README_WORDS = 900
 """Words that can be read in six minutes."""
 
 
-@pytest.fixture(scope="module")
-def pages() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pages", DOCS / "pages.py")
+def program(name: str) -> ModuleType:
+    """Import a module of docs/."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    return program("pages")
 
 
 @pytest.mark.parametrize("name", ["checks.md", "json.md", "conformance.md"])
@@ -83,6 +89,14 @@ def test_the_picture_of_retokenization_has_the_ids_that_its_page_prints() -> Non
     )
     [printed] = re.findall(r"^```text\n(.*?)^```", page, re.S | re.M)
     assert re.findall(r">(\d+)<", picture) == re.findall(r"\d+", printed)
+
+
+def test_the_training_page_has_the_figures_of_its_run() -> None:
+    page, figures = (
+        (DOCS / f"explanation/training.{kind}").read_text("utf-8")
+        for kind in ("md", "json")
+    )
+    assert program("training").table(json.loads(figures)) in page
 
 
 def without_blocks(page: Path) -> str:
