@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from itertools import chain
@@ -35,11 +35,11 @@ REFERENCE = Path(__file__).parent / "reference"
 CONFORMANCE = REFERENCE / "conformance.json"
 """The record of `docs/conformance.py`."""
 
-SIZED = (Path(__file__).parents[1] / "README.md",)
-"""Pages that say how large the change is, between two comments."""
+README = Path(__file__).parents[1] / "README.md"
+"""It says how large the change is, between two comments."""
 
-FACTS_OF = "0.5.9"
-"""The release whose facts are in the repository."""
+FACTS, FACTS_OF = Path(registry.__file__).parents[1] / "landing/release.py", "0.5.9"
+"""The module of a release's facts, and the release whose facts the repository has."""
 
 NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
 
@@ -290,17 +290,6 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text)
 
 
-PAGES: dict[str, Callable[[], str]] = {
-    "checks.md": checks_page,
-    "json.md": json_page,
-    "conformance.md": conformance_page,
-}
-
-
-def page(name: str) -> str:
-    return f"{NOTICE}\n\n{PAGES[name]()}"
-
-
 def sizes() -> str:
     """A row for the core and for each extra, with the size of its change."""
     release = SUPPORTED_VERSIONS[-1]
@@ -333,40 +322,26 @@ def sizes() -> str:
     return _table((f"on SGLang {release}", "changes", "adds"), rows)
 
 
-def sized(text: str) -> str:
-    """A page with the table of sizes as it should be now."""
+def made() -> dict[Path, str]:
+    """Return the text of each file that is made here."""
+    pages = {
+        "checks.md": checks_page(),
+        "json.md": json_page(),
+        "conformance.md": conformance_page(),
+    }
     start, end = "<!-- sizes -->", "<!-- /sizes -->"
-    before, _, rest = text.partition(start)
-    return f"{before}{start}\n{sizes()}\n{end}{rest.partition(end)[2]}"
-
-
-def write(folder: Path = REFERENCE) -> list[Path]:
-    return _written({folder / name: page(name) for name in PAGES})
-
-
-def write_sizes() -> list[Path]:
-    """Writes the sizes of the change into the pages that have them."""
-    return _written({file: sized(file.read_text("utf-8")) for file in SIZED})
-
-
-def write_facts() -> list[Path]:
-    file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    text = registry.facts([registry.CORE], FACTS_OF).text
+    before, _, rest = README.read_text("utf-8").partition(start)
     # No commit: the text would change with each.
-    return _written({file: text.replace(full_version(), __version__)})
-
-
-def _written(texts: Mapping[Path, str]) -> list[Path]:
-    changed = [
-        file
-        for file, text in texts.items()
-        if not file.exists() or file.read_text("utf-8") != text
-    ]
-    for file in changed:
-        file.write_text(texts[file], "utf-8")
-    return changed
+    facts = registry.facts([registry.CORE], FACTS_OF).text
+    return {
+        **{REFERENCE / name: f"{NOTICE}\n\n{text}" for name, text in pages.items()},
+        README: f"{before}{start}\n{sizes()}\n{end}{rest.partition(end)[2]}",
+        FACTS: facts.replace(full_version(), __version__),
+    }
 
 
 if __name__ == "__main__":
-    for made in [*write_facts(), *write(), *write_sizes()]:
-        print(made)
+    for file, text in made().items():
+        if file.read_text("utf-8") != text:
+            file.write_text(text, "utf-8")
+            print(file)

@@ -32,21 +32,9 @@ def program(name: str) -> ModuleType:
     return module
 
 
-@pytest.fixture(scope="module")
-def pages() -> ModuleType:
-    return program("pages")
-
-
-@pytest.mark.parametrize("name", ["checks.md", "json.md", "conformance.md"])
-def test_generated_pages_are_up_to_date(pages: ModuleType, name: str) -> None:
-    kept = (DOCS / "reference" / name).read_text("utf-8")
-    assert kept == pages.page(name), "run `make docs`, then read `git diff`"
-
-
-def test_the_sizes_of_the_change_are_up_to_date(pages: ModuleType) -> None:
-    for file in pages.SIZED:
-        kept = file.read_text("utf-8")
-        assert kept == pages.sized(kept), "run `make docs`, then read `git diff`"
+def test_what_follows_from_the_code_is_up_to_date() -> None:
+    for file, text in program("pages").made().items():
+        assert file.read_text("utf-8") == text, "run `make docs`, then read `git diff`"
 
 
 def test_the_pages_have_every_error_and_exit_code() -> None:
