@@ -39,7 +39,7 @@ def for_the_site(text: str, folder: Path) -> str:
         label, target = found.groups()
         if "://" in target or target.endswith(".md"):
             return found[0]
-        path = (folder / target).resolve().relative_to(ROOT)
+        path = (folder / target).resolve(strict=True).relative_to(ROOT)
         return label if label.strip("`") == path.name else f"{label} (`{path}`)"
 
     return _LINK.sub(link, text)
