@@ -129,11 +129,11 @@ def show(console: Console, version: str, before: Seen, after: Seen) -> None:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("")
     table.add_column(f"SGLang {version}", style="red")
-    table.add_column("after apply", style="green")
+    table.add_column("after apply", style="green", no_wrap=True)
+    again, sampled = (" ".join(map(str, ids)) for ids in (before.again, after.sampled))
+    table.add_row(f"answer cut at {CUT} tokens", again, sampled)
     table.add_row(
-        f"answer cut at {CUT} tokens",
-        f"{_joined(before.again)}\n[dim]the text, tokenized again[/]",
-        f"{_joined(after.sampled)}\n[dim]the sampled token IDs[/]\n",
+        "", "[dim]the text, tokenized again[/]\n", "[dim]the sampled token IDs[/]"
     )
     received = (_received(one.call, total) for one in (before, after))
     table.add_row("streamed tool call", *received)
@@ -143,10 +143,6 @@ def show(console: Console, version: str, before: Seen, after: Seen) -> None:
         f"{_kept(after.turn, after.as_prefix)}\n[dim]required_prefix_token_ids[/]",
     )
     console.print(table)
-
-
-def _joined(ids: Sequence[int]) -> str:
-    return " ".join(map(str, ids))
 
 
 def _received(answer: Answer, total: int) -> str:
