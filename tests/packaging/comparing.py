@@ -65,7 +65,7 @@ def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
             for i, both in enumerate(zip(shown, seen, strict=True))
         ]
     else:
-        alike = shown == seen
+        alike = (type(shown), shown) == (type(seen), seen)
         if isinstance(shown, float) and isinstance(seen, float):
             digits = len(str(shown).partition(".")[2])
             # Half a digit for the rounding, a thousandth for the arithmetic of the CPU.
