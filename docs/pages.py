@@ -25,7 +25,7 @@ from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.shell.json_output import KEYS
-from agentcore_verify import checks
+from agentcore_verify import checks as all_checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
 from agentcore_verify.contract import LEVELS
@@ -36,12 +36,11 @@ CONFORMANCE = REFERENCE / "conformance.json"
 """The record of `docs/conformance.py`."""
 
 README = Path(__file__).parents[1] / "README.md"
-"""It says how large the change is, between two comments."""
-
 FACTS, FACTS_OF = Path(registry.__file__).parents[1] / "landing/release.py", "0.5.9"
 """The module of a release's facts, and the release whose facts the repository has."""
 
-NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
+START, END = "<!-- made by docs/pages.py -->", "<!-- /made -->"
+"""What they enclose in a page is made here."""
 
 
 def _joined(*parts: str) -> str:
@@ -56,57 +55,15 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 # The checks of `verify`.
 
-CHECKS_INTRODUCTION = """\
-# The checks of `verify`
 
-`agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
-and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
-where it samples. `--check NAME` runs only one check. A check of an extra that is not
-installed is skipped.
-
-The checks judge the [rules of a token-exact server](token-exact.md). On a server without
-agentcore-patch, only the checks with a rule are run, and the verdict is on the rules.
-"""
-
-CHECKS_END = """\
-## Outcomes
-
-| outcome | meaning | counts as |
-|---|---|---|
-| passed | the property holds | passed |
-| failed | the property does not hold; the details show where two sequences differ | failed |
-| inconclusive | two equal requests got different responses, so nothing can be compared | failed |
-| not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot run on this server, for example without a reasoning parser or an extra | neither |
-
-A run passes if at least one check passed and none failed.
-
-## The scripted model
-
-`--model scripted` needs no download. The command trains a model of two layers once, in
-about 20 s on two cores, and stores it in the user's cache folder. With greedy decoding, in
-float32, bfloat16 and float16, the model answers fourteen questions word for word, with
-emoji, Chinese and Japanese text, tool calls, reasoning and a long answer. Its probabilities
-differ from token to token, so that `verify` notices a logprob of another token. It does not
-support images.
-
-## Reports
-
-`--json` prints [one document](json.md) instead of the table, and `--json-file FILE` writes
-it to a file. `--junit FILE` writes a test suite with one test case per check. `--svg FILE`
-writes the table as a picture, and `--log FILE` the output of the server.
-"""
-
-
-def checks_page() -> str:
+def checks() -> str:
     rows = []
-    for check in map(checks.get, checks.NAMES):
+    for check in map(all_checks.get, all_checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
         numbers = ", ".join(map(str, check.rules))
         proof = f"**{summary}** {' '.join(text.split())}"
         rows.append((f"`{check.name}`", numbers, proof))
-    table = _table(("check", "rules", "what it proves"), rows)
-    return _joined(CHECKS_INTRODUCTION, table, CHECKS_END)
+    return _table(("check", "rules", "what it proves"), rows)
 
 
 def _backticks(text: str) -> str:
@@ -115,14 +72,6 @@ def _backticks(text: str) -> str:
 
 
 # The JSON documents.
-
-JSON_INTRODUCTION = """\
-# The JSON documents
-
-With `--json`, every command prints one document on stdout, errors included. Later versions
-may add keys, but remove none. A key has the name of the result attribute that it represents;
-the results of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
-"""
 
 DOCUMENTS: dict[Any, str] = {
     results.ApplyResult: "apply",
@@ -137,7 +86,7 @@ DOCUMENTS: dict[Any, str] = {
 }
 
 
-def json_page() -> str:
+def documents() -> str:
     titles = dict(DOCUMENTS)
     kinds = [*DOCUMENTS]
     for kind in kinds:
@@ -146,7 +95,7 @@ def json_page() -> str:
                 titles.setdefault(inner, inner.__name__)
             else:
                 kinds.append(inner)
-    parts = [JSON_INTRODUCTION]
+    parts = []
     for kind, title in titles.items():
         parts.append(f"## {title}")
         if kind not in DOCUMENTS:
@@ -221,31 +170,8 @@ NAMES: Mapping[Any, str] = {
 
 # The verdicts on servers.
 
-CONFORMANCE_INTRODUCTION = """\
-# Conformance of servers
 
-`make conformance` starts each of these servers on the CPU with the scripted model, judges it by
-the [rules of a token-exact server](token-exact.md), and writes this page: nobody edits it. The
-rules are judged on `/v1/chat/completions`. Other endpoints serve only prompts of token IDs. Rule
-19 needs new weights, which a running server never gets: `agentcore-patch verify --model scripted`
-judges it on a server of its own.
-"""
-
-CONFORMANCE_END = """\
-## How the servers are started
-
-- SGLang: `--tool-call-parser qwen25 --reasoning-parser qwen3`, and what the CPU needs. *Patched*
-  means `agentcore-patch apply`, without extras.
-- vLLM: `--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3`.
-- LiteLLM: the provider is `hosted_vllm`.
-- rllm-model-gateway: `strip_vllm_fields: false`. By default it removes the token IDs from
-  responses, and only records them.
-- The gateways have no `/detokenize`, so `token-exact` is given the model's `--tokenizer`,
-  which it loads by the extra `audit`.
-"""
-
-
-def conformance_page() -> str:
+def conformance() -> str:
     """The verdicts that `docs/conformance.py` recorded."""
     rows = json.loads(CONFORMANCE.read_text("utf-8"))
     judged = [row for row in rows if "rules" in row]
@@ -257,12 +183,9 @@ def conformance_page() -> str:
         for row in rows
     ]
     return _joined(
-        CONFORMANCE_INTRODUCTION,
-        "## Levels",
         _table(("server", *LEVELS, "profile", "date"), levels),
         "## Rules that a server does not pass",
         *map(_reasons, judged),
-        CONFORMANCE_END,
     )
 
 
@@ -323,21 +246,21 @@ def sizes() -> str:
 
 
 def made() -> dict[Path, str]:
-    """Return the text of each file that is made here."""
-    pages = {
-        "checks.md": checks_page(),
-        "json.md": json_page(),
-        "conformance.md": conformance_page(),
+    """Return the text of each file of which something is made here."""
+    parts = {
+        REFERENCE / "checks.md": checks(),
+        REFERENCE / "json.md": documents(),
+        REFERENCE / "conformance.md": conformance(),
+        README: sizes(),
     }
-    start, end = "<!-- sizes -->", "<!-- /sizes -->"
-    before, _, rest = README.read_text("utf-8").partition(start)
+    texts = {}
+    for file, part in parts.items():
+        before, _, rest = file.read_text("utf-8").partition(START)
+        after = rest.partition(END)[2]
+        texts[file] = f"{before}{START}\n{part.strip()}\n{END}{after}"
     # No commit: the text would change with each.
     facts = registry.facts([registry.CORE], FACTS_OF).text
-    return {
-        **{REFERENCE / name: f"{NOTICE}\n\n{text}" for name, text in pages.items()},
-        README: f"{before}{start}\n{sizes()}\n{end}{rest.partition(end)[2]}",
-        FACTS: facts.replace(full_version(), __version__),
-    }
+    return {**texts, FACTS: facts.replace(full_version(), __version__)}
 
 
 if __name__ == "__main__":
