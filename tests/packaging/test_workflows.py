@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from tests.packaging.conftest import ROOT
+from tests.packaging.workflows import ACTION, ROOT
 
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
@@ -17,9 +17,10 @@ def test_scripts_contain_no_expressions_and_actions_are_pinned() -> None:
         for file in FILES
         for job in yaml.safe_load(file.read_text())["jobs"].values()
     ]
-    action = yaml.safe_load((ROOT / "action.yml").read_text())
-    steps = [step for job in [*jobs, action["runs"]] for step in job["steps"]]
-    scripts = [step["run"] for step in steps if "run" in step]
+    steps = [step for job in jobs for step in job["steps"]]
+    scripts = [
+        step["run"] for step in [*steps, *ACTION["runs"]["steps"]] if "run" in step
+    ]
     assert not [script for script in scripts if "${{" in script]
     used = re.findall(r"uses: (.*)", "".join(file.read_text() for file in FILES))
     pinned = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
