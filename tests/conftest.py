@@ -69,6 +69,7 @@ THOROUGH = (
     "live/test_verify_failures.py",
     "packaging/test_examples.py",
     "packaging/test_leftovers.py",
+    "packaging/test_workflows.py",
     "sglang_sources/test_api_page.py",
     "sglang_sources/test_extras.py",
     "sglang_sources/test_forks.py",
