@@ -56,7 +56,7 @@ help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
 	@echo "make test          test the main promises, on real servers on the CPU"
 	@echo "make test-all      run the whole test suite"
-	@echo "make train         train a tiny model with TRL in four ways, and print what differs; 5 minutes"
+	@echo "make train         train a tiny model with TRL in four ways, and draw what differs; 5 minutes"
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make peers         compare vLLM's endpoints with a real vLLM, 6 GB to install"
 	@echo "make conformance   judge vLLM, stock SGLang and gateways by the rules, and write the page"

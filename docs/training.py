@@ -1,10 +1,11 @@
-"""Trains in four ways, and prints what came of it: `make train`.
+"""Trains in four ways, and draws what came of it: `make train`.
 
     python docs/training.py TRAINER_PYTHON [--steps N] [--batch N] [--folder FOLDER]
+    python docs/training.py --draw [--folder FOLDER]
 
 Starts SGLang from copies, one of them patched, as `agentcore-patch serve` does; runs
 `examples/train_with_trl.py` for each arm in the environment of TRAINER_PYTHON; writes
-`training.json` to the folder.
+`training.json` and `training.png` to the folder. `--draw` draws the picture again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ ARMS = {"exact": True, "text": True, "recomputed": True, "padded": False}
 """The arms in their order, and whether their server is patched."""
 
 Row = dict[str, Any]
+
+
+# Running.
 
 
 def train(python: Path, steps: int, batch: int) -> list[Row]:
@@ -112,6 +116,52 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
         yield server.base_url
 
 
+# Drawing.
+
+COLOURS = {
+    "exact": "#2a78c2",
+    "text": "#e08214",
+    "recomputed": "#3d8f4d",
+    "padded": "#c43c4e",
+}
+NAMES = {
+    "exact": "exact: IDs, logprobs and prefix from the server",
+    "text": "text: the same, history sent as text",
+    "recomputed": "recomputed: text tokenized again, the trainer's own logprobs",
+    "padded": "padded: text tokenized again, logprobs of a stock stream",
+}
+GREY = "#808080"
+"""Of all lines and texts: readable on white and on black."""
+
+
+def draw(rows: Sequence[Row], file: Path) -> None:
+    """Draw the mismatch and the tokens that were never sampled, by arm and step."""
+    from matplotlib import pyplot
+
+    parts = "text.color axes.edgecolor axes.labelcolor xtick.color ytick.color"
+    grey: Any = dict.fromkeys(parts.split(), GREY)
+    with pyplot.rc_context(grey):
+        figure, panels = pyplot.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
+        for arm in ARMS:
+            own = [row for row in rows if row["arm"] == arm]
+            steps = [row["step"] for row in own]
+            colour = COLOURS[arm]
+            if arm != "recomputed":
+                panels[0].plot(steps, [row["mean"] for row in own], color=colour)
+            if ARMS[arm]:
+                shares = [100 * row["never_sampled"] / row["tokens"] for row in own]
+                panels[1].plot(steps, shares, color=colour)
+            # Each arm is missing from one of the panels, or covered by another.
+            panels[0].plot([], color=colour, label=NAMES[arm])
+        for panel in panels:
+            panel.set_xlabel("step")
+        panels[0].set(title="Mean |train logprob - rollout logprob|", yscale="log")
+        panels[1].set(title="Tokens that were never sampled, in %")
+        legend = panels[0].get_legend_handles_labels()
+        figure.legend(*legend, loc="outside lower left", frameon=False)
+        figure.savefig(file, transparent=True)
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the figures of each arm as a table for the page."""
     lines = [
@@ -148,18 +198,28 @@ def table(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("python", type=Path, help="the trainer's interpreter")
+    parser.add_argument(
+        "python", type=Path, nargs="?", help="the trainer's interpreter"
+    )
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--folder", type=Path, default=BUILD)
+    parser.add_argument("--draw", action="store_true", help="draw the picture again")
     asked = parser.parse_args()
     figures = asked.folder / "training.json"
-    print("This takes about 5 minutes on two cores.")
-    rows = train(asked.python.absolute(), asked.steps, asked.batch)
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    figures.write_text(f"[\n{lines}\n]\n")
+    if asked.draw:
+        rows = json.loads(figures.read_text())
+    elif asked.python:
+        print("This takes about 5 minutes on two cores.")
+        rows = train(asked.python.absolute(), asked.steps, asked.batch)
+        lines = ",\n".join(json.dumps(row) for row in rows)
+        figures.write_text(f"[\n{lines}\n]\n")
+    else:
+        parser.error("name the trainer's interpreter, or --draw")
+    picture = figures.with_suffix(".png")
+    draw(rows, picture)
     print(table(rows))
-    print(f"\nThe figures of each step are {figures}.")
+    print(f"\nThe picture is {picture}, the figures of each step are {figures}.")
 
 
 if __name__ == "__main__":

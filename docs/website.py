@@ -48,7 +48,7 @@ def for_the_site(text: str, folder: Path) -> str:
 def stage() -> None:
     """Write the pages and pictures for mkdocs."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    pictures = (ROOT / "docs/explanation").glob("*.svg")
+    pictures = (ROOT / "docs/explanation").glob("*.[sp][vn]g")
     for page in [*pages(), *pictures, ROOT / "docs/site.css"]:
         target = STAGED / page.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -80,6 +81,22 @@ def document(
 def test_every_block_works_as_shown(path: Path, document: Document) -> None:
     failures = document.failures(path.read_text())
     assert not failures, "\n\n".join(failures)
+
+
+def test_the_training_page_has_the_figures_of_its_run(
+    sglang_python: Path, tree: Path
+) -> None:
+    page = ROOT / "docs/explanation/training.md"
+    folder = tree / "docs/explanation"
+    ran = subprocess.run(
+        [sglang_python, tree / "docs/training.py", "--draw", "--folder", folder],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert (folder / "training.png").stat().st_size > 10_000
+    table, _, _ = ran.stdout.partition("\n\n")
+    assert table in page.read_text("utf-8")
 
 
 def test_the_runner_finds_what_is_wrong(document: Document) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import runpy
 import shutil
 import subprocess

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -23,17 +22,17 @@ README_WORDS = 900
 """Words that can be read in six minutes."""
 
 
-def program(name: str) -> ModuleType:
-    """Import a module of docs/."""
-    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pages", DOCS / "pages.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_what_follows_from_the_code_is_up_to_date() -> None:
-    for file, text in program("pages").made().items():
+def test_what_follows_from_the_code_is_up_to_date(pages: ModuleType) -> None:
+    for file, text in pages.made().items():
         assert file.read_text("utf-8") == text, "run `make docs`, then read `git diff`"
 
 
@@ -77,14 +76,6 @@ def test_the_picture_of_retokenization_has_the_ids_that_its_page_prints() -> Non
     )
     [printed] = re.findall(r"^```text\n(.*?)^```", page, re.S | re.M)
     assert re.findall(r">(\d+)<", picture) == re.findall(r"\d+", printed)
-
-
-def test_the_training_page_has_the_figures_of_its_run() -> None:
-    page, figures = (
-        (DOCS / f"explanation/training.{kind}").read_text("utf-8")
-        for kind in ("md", "json")
-    )
-    assert program("training").table(json.loads(figures)) in page
 
 
 def without_blocks(page: Path) -> str:
