@@ -157,3 +157,26 @@ def checkout_scratch_beside_wheel(
     install = "uv pip install --no-deps --link-mode copy"
     checkout_scratch.ok(f"{install} --reinstall '{sglang_wheel}'")
     return checkout_scratch
+
+
+@pytest.fixture
+def uv_scratch(
+    sglang_python: Path,
+    scripted_model: Path,
+    with_dist: dict[str, str],
+    bytecode: Bytecode,
+    tmp_path: Path,
+    rest: Path,
+    wheels: Callable[[str], Path],
+) -> Callable[[str], Scratch]:
+    """Make environments with uv, which links SGLang from one cache."""
+
+    def make(name: str) -> Scratch:
+        env = {**with_dist, **bytecode.env, "UV_CACHE_DIR": str(tmp_path / "cache")}
+        scratch = make_scratch(tmp_path / name, sglang_python, env, with_pip=False)
+        add_rest(scratch, rest)
+        scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{wheels('0.5.9')}'")
+        bytecode.give_to(scratch.site / "sglang")
+        return scratch
+
+    return make

@@ -76,8 +76,10 @@ class Scratch:
         return ran.out
 
 
-def make_scratch(folder: Path, base: Path, env: Mapping[str, str]) -> Scratch:
-    """Make an empty environment of the Python `base`."""
+def make_scratch(
+    folder: Path, base: Path, env: Mapping[str, str], *, with_pip: bool = True
+) -> Scratch:
+    """Make an empty environment of the Python `base`, with pip or without."""
     (folder / "tools").mkdir(parents=True)
     for tool in (UV, UV.with_name("uvx")):
         (folder / "tools" / tool.name).symlink_to(tool)
@@ -99,8 +101,9 @@ def make_scratch(folder: Path, base: Path, env: Mapping[str, str]) -> Scratch:
     )
     venv = scratch.venv
     # The standard library's venv takes seconds to unpack its pip.
+    seed = ["--seed"] if with_pip else []
     subprocess.run(
-        [UV, "venv", "--quiet", "--seed", "--python", base, venv],
+        [UV, "venv", "--quiet", *seed, "--python", base, venv],
         check=True,
         capture_output=True,
     )

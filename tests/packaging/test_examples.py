@@ -8,6 +8,7 @@ Slurm's `srun`: it runs the command twice at once, as two nodes with one environ
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -27,14 +28,27 @@ CHAT = "srt/entrypoints/openai/serving_chat.py"
 pytestmark = pytest.mark.live
 
 
+def places(scratch: Scratch) -> dict[str, str]:
+    """Map an image's paths to local ones; nothing else in a line changes."""
+    return {
+        "/sgl-workspace/": f"{scratch.folder}/sgl-workspace/",
+        "/opt/venv": str(scratch.venv),
+    }
+
+
 def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
     """Return the result of each RUN, in order, until one fails."""
     text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE)
-    text = text.replace("/sgl-workspace/", f"{scratch.folder}/sgl-workspace/")
+    for path, here in places(scratch).items():
+        text = text.replace(path, here)
     ran: list[tuple[str, Ran]] = []
     for line in text.replace("\\\n", " ").splitlines():
         instruction, _, rest = line.partition(" ")
-        if instruction == "RUN":
+        if instruction == "ENV":
+            values = dict(word.split("=", 1) for word in shlex.split(rest))
+            assert values["VIRTUAL_ENV"] == scratch.env["VIRTUAL_ENV"]
+            assert scratch.env["PATH"].startswith(values["PATH"].removesuffix("$PATH"))
+        elif instruction == "RUN":
             ran.append((rest, scratch.run(rest, shell=DOCKER_SHELL)))
             if ran[-1][1].code:
                 break
@@ -45,7 +59,7 @@ def build(dockerfile: Path, scratch: Scratch) -> list[tuple[str, Ran]]:
 
 def test_every_example_has_a_test() -> None:
     run = {
-        *("Dockerfile", "Dockerfile.checkout"),
+        *("Dockerfile", "Dockerfile.checkout", "Dockerfile.uv"),
         *("github-actions.yml", "kubernetes.yaml", "slurm.sbatch"),
     }
     in_tests_of_a_cluster = {"ray_runtime_env.py"}
@@ -68,6 +82,12 @@ def test_the_official_image(checkout_scratch: Scratch) -> None:
     package = checkout_scratch.folder / "sgl-workspace/sglang/python/sglang"
     assert is_patched(package)
     assert not (checkout_scratch.site / "sglang").exists()
+
+
+def test_an_image_made_by_uv(uv_scratch: Callable[[str], Scratch]) -> None:
+    scratch = uv_scratch("image")
+    assert_built(build(EXAMPLES / "Dockerfile.uv", scratch))
+    assert is_patched(scratch.site / "sglang")
 
 
 def test_an_sglang_other_than_the_checkout_fails_the_build(
