@@ -27,6 +27,7 @@ from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError
 from agentcore_patches.installs.install import find
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_verify import client
 from agentcore_verify.contract import LEVELS
 from agentcore_verify.launching import SCRIPTED, Launching, server_options
 from agentcore_verify.scripted_model import ensure_scripted_model
@@ -195,6 +196,7 @@ def judged(short: str, name: str, serve: Serve) -> Json:
             command[2:2] = ["--tokenizer", _model(), "--api-key", KEY]
         try:
             with serve(Path(folder)) as url:
+                row["flat"] = flat_logprobs(url)
                 done = subprocess.run([*command, url], stdout=subprocess.PIPE)
         except (AgentcoreError, AssertionError, subprocess.CalledProcessError) as error:
             print(error, flush=True)
@@ -212,6 +214,27 @@ def judged(short: str, name: str, serve: Serve) -> Json:
     # The name of the row says which servers are patched.
     notes = [note for note in report["notes"] if "has agentcore-patch" not in note]
     return {**row, "levels": verdicts, "rules": rules, "notes": notes}
+
+
+def flat_logprobs(url: str) -> str:
+    """Return "yes" if chat's flat logprobs equal the others, "no" if it has none."""
+    body: Json = {
+        "model": SCRIPTED,
+        "messages": [{"role": "user", "content": "Count to ten."}],
+        "max_tokens": 32,
+        "logprobs": True,
+        "return_token_logprobs": True,
+    }
+    for stream in (False, True):
+        answer = client.ask(url, api_key=KEY, **body, stream=stream)
+        [choice] = answer.completions
+        pieces = [piece.raw.get("token_logprobs") for piece in choice.pieces]
+        if pieces == [None] * len(pieces):
+            return "no"
+        flat = [logprob for piece in pieces for logprob in piece or ()]
+        if not flat or flat != [row["logprob"] for row in choice.logprobs or ()]:
+            return "wrong"
+    return "yes"
 
 
 def _model() -> Path:

@@ -178,12 +178,12 @@ def conformance() -> str:
     levels = [
         [
             *(row["name"], *_verdicts_on_levels(row)),
-            *(row.get(key, "") for key in ("profile", "date")),
+            *(row.get(key, "") for key in ("flat", "profile", "date")),
         ]
         for row in rows
     ]
     return _joined(
-        _table(("server", *LEVELS, "profile", "date"), levels),
+        _table(("server", *LEVELS, "flat logprobs", "profile", "date"), levels),
         "## Rules that a server does not pass",
         *map(_reasons, judged),
     )
