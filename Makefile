@@ -50,7 +50,7 @@ empty :=
 FIND_PYTHON := PATH="$$PATH:$(subst $(empty) $(empty),:,$(PYENVS))" \
 	$(BIN)/uv python find --system --no-python-downloads --no-project
 
-.PHONY: help demo test test-all seams pressure test-lowest test-pythons versions upstream pythons coverage clients peers conformance train docs site lint system clean
+.PHONY: help demo test test-all seams test-lowest test-pythons versions upstream pythons clients peers conformance train docs site lint system clean
 
 help:
 	@echo "make demo          send the same requests to SGLang before and after patching it"
@@ -60,8 +60,7 @@ help:
 	@echo "make clients       run every client of docs/reference/compatibility.md, slow ones too"
 	@echo "make peers         compare vLLM's endpoints with a real vLLM, 6 GB to install"
 	@echo "make conformance   judge vLLM, stock SGLang and gateways by the rules, and write the page"
-	@echo "make pressure      run the tests under pressure ten times in a row (ROUNDS=N)"
-	@echo "make docs          generate the pages and pictures that follow from the code"
+	@echo "make docs          generate the pages that follow from the code"
 	@echo "make site          build the documentation as a site with search, in build/site"
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run the tests without servers, with the oldest Python and dependencies"
@@ -69,16 +68,10 @@ help:
 	@echo "make versions      verify on real servers of every supported SGLang, 12 minutes each"
 	@echo "make seams         remove everything that hooks need from every SGLang release, one by one"
 	@echo "make upstream      run SGLang's own unit tests on stock and on patched SGLang (SGLANG=DIR)"
-	@echo "make coverage      run the tests without servers, and report their coverage"
 	@echo "make clean         remove what these made"
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
-
-# Each round with servers of its own.
-ROUNDS ?= 10
-pressure: system $(READY)
-	for round in $$(seq $(ROUNDS)); do $(BIN)/pytest -q -m "" tests/live/test_pressure.py || exit 1; done
 
 # Two at a time: more would start more servers than there are cores.
 test: system $(READY)
@@ -107,9 +100,6 @@ test-pythons: $(READY)
 # The versions in PYTHONS that test-pythons finds, oldest first.
 pythons: $(BIN)/uv
 	@for version in $(PYTHONS); do $(FIND_PYTHON) $$version >/dev/null 2>&1 && echo $$version; done; true
-
-coverage: $(READY)
-	$(BIN)/pytest $(QUICK) --cov --cov-report=term:skip-covered --cov-report=html
 
 # About 10 GB an environment, of which most is shared. KEEP=1 keeps them, SHORT=1 verifies
 # the newest release in the default mode alone, VERSIONS="0.5.9 0.5.11" names some.
@@ -140,7 +130,6 @@ train: $(READY) $(TRAIN_READY)
 
 docs: $(READY)
 	$(BIN)/python -m docs.pages
-	$(BIN)/python docs/pictures.py
 
 site: $(SITE_READY)
 	$(SITE)/bin/python docs/website.py
@@ -159,7 +148,7 @@ system:
 		{ echo "make test needs strace, for the fault tests. Install it with your system's package manager, for example: sudo apt-get install strace" >&2; exit 1; }
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find agentcore_patches verify tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/uv:

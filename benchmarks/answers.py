@@ -6,35 +6,26 @@ SGLang's own FastAPI application is called like from an ASGI server, with a stan
 engine. Patched and unpatched processes alternate. Ratios compare the medians over the
 rounds. Unpatched SGLang lacks vLLM's endpoint: its /generate is measured instead.
 Requests with 32,000 token IDs are timed from the call until the engine gets them. Of
-answers with routed experts (64 layers, top 8), unpatched SGLang returns those of the
-first choice in `sglext`, which patched ones keep; their size in MB is measured, too, as is that
-of chat's answers and the time that a client's `json.loads` takes. Unpatched SGLang has no
-`token_logprobs`: its answer has none.
+chat's answers, the size in MB is measured, too, and the time that a client's
+`json.loads` takes. Unpatched SGLang has no `token_logprobs`: its answer has none.
 Needs SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import gc
 import json
 import time
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import product
 from typing import Any
 
 import application
 from application import (
     CHAT,
     COMPLETIONS,
-    EXPERTS,
     GENERATE,
-    LAYERS,
     MODEL_VOCABULARY,
-    PROMPT,
-    TOP_K,
     VLLM_GENERATE,
     Application,
 )
@@ -94,8 +85,6 @@ WORKLOADS = (
     Workload(VLLM_GENERATE, 16_000, logprobs=True),
 )
 PROMPT_IDS = 32_000
-WITH_EXPERTS = 16_000
-"""Tokens of a prompt and an answer with routed experts."""
 VOCABULARY = [
     f"{word}{i}" for i in range(300) for word in (" w", "é", "\n", '"', "見 ")
 ]
@@ -170,27 +159,6 @@ def request(app: Application, path: str) -> float:
     return app.arrived - began - (time.thread_time() - writing)
 
 
-@cache
-def experts() -> str:
-    """Return SGLang's routed experts of an answer, as int32 in base64."""
-    import numpy as np
-
-    shape = (WITH_EXPERTS - 1, LAYERS, TOP_K)
-    drawn = np.random.default_rng(7).integers(0, EXPERTS, shape, np.int32)
-    return base64.b64encode(drawn.tobytes()).decode()
-
-
-def with_experts(app: Application, **asked: Any) -> tuple[float, int]:
-    """Measure seconds of CPU for an answer with routed experts, and its bytes."""
-    app.result = application.result(WITH_EXPERTS - PROMPT, routed_experts=experts())
-    gc.collect()
-    body = {**app.smallest(CHAT), "return_routed_experts": True, **asked}
-    status, _, text = asyncio.run(app.post(CHAT, body))
-    if status != 200 or b"routed_experts" not in text:
-        raise SystemExit(f"{asked}: {status}, {text[:300]!r}")
-    return app.written - app.delivered, len(text)
-
-
 def measure() -> dict[str, float]:
     """Measure all workloads in this process: milliseconds, the best of a few runs."""
     app = Application()
@@ -205,11 +173,6 @@ def measure() -> dict[str, float]:
     for path in (CHAT, GENERATE):
         name = f"{path}, a prompt of {PROMPT_IDS:,} IDs"
         times[name] = min(request(app, path) for _ in range(8))
-    for stream, form in product((False, True), ("int32", "npy")):
-        asked = {"routed_experts_format": form} if form == "npy" else {}
-        runs = [with_experts(app, stream=stream, **asked) for _ in range(5)]
-        name = f"experts, {'streamed' if stream else 'whole'}, {form}"
-        times[name], sizes[f"{name}, MB"] = min(runs)[0], runs[0][1] / 1e6
     return {**{f"{name}, ms": 1e3 * of for name, of in times.items()}, **sizes}
 
 

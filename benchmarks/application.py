@@ -13,7 +13,6 @@ from typing import Any
 
 MODEL_VOCABULARY = 32_000
 PROMPT = 512
-LAYERS, TOP_K, EXPERTS = 64, 8, 128
 CHAT, COMPLETIONS, GENERATE = "/v1/chat/completions", "/v1/completions", "/generate"
 VLLM_GENERATE = "/inference/v1/generate"
 
@@ -91,9 +90,7 @@ class Application:
                 image_token_id=None,
                 hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
                 hf_text_config=SimpleNamespace(
-                    num_hidden_layers=LAYERS,
-                    num_experts_per_tok=TOP_K,
-                    num_experts=EXPERTS,
+                    num_hidden_layers=64, num_experts_per_tok=8, num_experts=128
                 ),
             ),
             request_logger=SimpleNamespace(log_requests=False),

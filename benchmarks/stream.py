@@ -15,12 +15,10 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
+from application import MODEL_VOCABULARY, Application
 from trees import compare
-
-MODEL_VOCABULARY = 32_000
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,12 @@ TOOL = {
 def chunk(workload: Workload) -> float:
     """Measure microseconds of CPU per chunk here, the best of three streams."""
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
-    from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.server_args import ServerArgs
 
-    defaults = {field.name: field.default for field in dataclasses.fields(ServerArgs)}
+    names = {field.name for field in dataclasses.fields(ServerArgs)}
     # v0.5.10 renamed --stream-output, and makes the text incremental, too.
-    only_new_text = "incremental_streaming_output" in defaults
+    only_new_text = "incremental_streaming_output" in names
     flag = "incremental_streaming_output" if only_new_text else "stream_output"
     n = workload.chunks
     text = "word " * n
@@ -94,22 +91,11 @@ def chunk(workload: Workload) -> float:
                 "meta_info": meta_info,
             }
 
-    manager = SimpleNamespace(
-        generate_request=generate,
-        server_args=SimpleNamespace(
-            **{
-                **defaults,
-                "tool_call_parser": "qwen25" if workload.tools else None,
-                flag: workload.stream_output,
-            }
-        ),
-        model_config=SimpleNamespace(
-            get_default_sampling_params=dict,
-            hf_config=SimpleNamespace(model_type="x", architectures=["X"]),
-        ),
-        tokenizer=None,
-    )
-    serving = OpenAIServingChat(manager, SimpleNamespace())
+    args: dict[str, Any] = {flag: workload.stream_output}
+    if workload.tools:
+        args["tool_call_parser"] = "qwen25"
+    serving = Application(**args).app.state.openai_serving_chat
+    serving.tokenizer_manager.generate_request = generate
     request = ChatCompletionRequest(
         messages=[{"role": "user", "content": "-"}],
         stream=True,

@@ -12,131 +12,35 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import click
-
 from agentcore_patches import listing, results
 from agentcore_patches._version import __version__, full_version
-from agentcore_patches.command import token_exact
-from agentcore_patches.command.cli import commands, deferred
-from agentcore_patches.command.help_topics import TOPICS
 from agentcore_patches.edits import Check, Land, ScopedEdit
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.shell.json_output import KEYS
-from agentcore_verify import checks
+from agentcore_verify import checks as all_checks
 from agentcore_verify import results as verify_results
 from agentcore_verify.audit import results as audit_results
-from agentcore_verify.contract import LEVELS, RULES
+from agentcore_verify.contract import LEVELS
 from tests.helpers.documents import Error, Nodes, keys
 
 REFERENCE = Path(__file__).parent / "reference"
 CONFORMANCE = REFERENCE / "conformance.json"
 """The record of `docs/conformance.py`."""
 
-SIZED = (Path(__file__).parents[1] / "README.md",)
-"""Pages that say how large the change is, between two comments."""
+README = Path(__file__).parents[1] / "README.md"
+FACTS, FACTS_OF = Path(registry.__file__).parents[1] / "landing/release.py", "0.5.9"
+"""The module of a release's facts, and the release whose facts the repository has."""
 
-FACTS_OF = "0.5.9"
-"""The release whose facts are in the repository."""
-
-NOTICE = "<!-- Made by docs/pages.py: `make docs`. -->"
-
-
-# The command.
-
-CLI_INTRODUCTION = """\
-# The command
-
-`agentcore-patch COMMAND [OPTIONS]`, or `python -m agentcore_patches COMMAND [OPTIONS]`.
-Errors go to stderr as a line `error:` and, if there is something to do, a line `hint:`. With
-`--json`, a command prints one document on stdout, errors included
-([the documents](json.md)). Another page explains
-[what to do about each exit code](../how-to/troubleshooting.md#by-exit-code).
-
-Every command has `-h`, `-q` (print nothing but errors), `-v` (print more, where there is more) and
-`--color auto|always|never` (auto: on a terminal, unless `NO_COLOR` is set). The tables below list
-the other options.
-
-<!--
-```console
-$ pip install agentcore-patches
-```
--->
-"""
-
-
-TOKEN_EXACT = """\
-## The program token-exact
-
-`token-exact COMMAND [OPTIONS]` comes with the same package, and needs neither SGLang nor a
-patched server. `token-exact audit` is [the command above](#audit).
-"""
-
-
-def cli_page() -> str:
-    settings = {**commands.context_settings, "terminal_width": 78}
-    context = click.Context(commands, info_name="agentcore-patch", **settings)
-    found = {name: commands.get_command(context, name) for name in commands.commands}
-    # The group has stand-ins for these, and has them first.
-    last = {name: deferred(name) for name in ("verify", "serve", "audit")}
-    for name in last:
-        del found[name]
-    parts = [CLI_INTRODUCTION, _printed("--help", commands.get_help(context))]
-    for name, command in {**found, **last}.items():
-        assert command
-        parts += _command(command, context, name)
-    for topic, text in TOPICS.items():
-        title = topic.replace("-", " ").capitalize()
-        parts += [f"## {title}", _printed(f"help {topic}", text)]
-    parts.append(TOKEN_EXACT)
-    program = click.Context(token_exact.commands, info_name=token_exact.PROGRAM)
-    parts += _command(token_exact.commands.commands["verify"], program, "verify")
-    return _joined(*parts)
-
-
-def _command(command: click.Command, group: click.Context, name: str) -> Iterator[str]:
-    """The section about a command of a program: usage, help and options."""
-    of_patches = group.info_name == "agentcore-patch"
-    within = click.Context(command, group, name, terminal_width=78)
-    usage = " ".join(command.collect_usage_pieces(within))
-    yield f"## {name}" if of_patches else f"### {group.info_name} {name}"
-    if usage != "[OPTIONS]":
-        yield f"`{group.info_name} {name} {usage}`"
-    yield from map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
-    yield _options(command, within)
-
-
-def _printed(arguments: str, text: str) -> str:
-    return f"```console\n$ agentcore-patch {arguments}\n{text}\n```"
-
-
-def _paragraph(text: str) -> str:
-    """A paragraph of a help text; one with a layout of its own has a list."""
-    if not text.startswith("\b\n"):
-        return text
-    parts = []
-    for part in re.split(r"\n(?=(?:  )?\S)", text.removeprefix("\b\n")):
-        term, *meaning = re.split(r"\s{2,}", part.strip(), maxsplit=1)
-        item = ": ".join([f"- `{term}`", *(" ".join(m.split()) for m in meaning)])
-        parts.append(item if part.startswith(" ") else f"\n{part}\n")
-    return "\n".join(parts)
-
-
-def _options(command: click.Command, context: click.Context) -> str:
-    """A table of the options that are not the same for every command."""
-    rows = []
-    for option in command.params:
-        name, text = option.get_help_record(context) or ("", "")
-        if text and option.name not in ("quiet", "color") and "no effect" not in text:
-            rows.append((f"`{name}`", " ".join(text.split())))
-    return _table(("option", "meaning"), rows) if rows else ""
+START, END = "<!-- made by docs/pages.py -->", "<!-- /made -->"
+"""What they enclose in a page is made here."""
 
 
 def _joined(*parts: str) -> str:
@@ -151,57 +55,15 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 # The checks of `verify`.
 
-CHECKS_INTRODUCTION = """\
-# The checks of `verify`
 
-`agentcore-patch verify` starts an SGLang server, sends requests like those of RL trainers,
-and compares the token IDs and logprobs of the responses. It uses greedy decoding, except
-where it samples. `--check NAME` runs only one check. A check of an extra that is not
-installed is skipped.
-
-The checks judge the [rules of a token-exact server](token-exact.md). On a server without
-agentcore-patch, only the checks with a rule are run, and the verdict is on the rules.
-"""
-
-CHECKS_END = """\
-## Outcomes
-
-| outcome | meaning | counts as |
-|---|---|---|
-| passed | the property holds | passed |
-| failed | the property does not hold; the details show where two sequences differ | failed |
-| inconclusive | two equal requests got different responses, so nothing can be compared | failed |
-| not exercised | the model did not show the tested behavior, for example called no tool | neither; failed with `--strict` |
-| skipped | the check cannot run on this server, for example without a reasoning parser or an extra | neither |
-
-A run passes if at least one check passed and none failed.
-
-## The scripted model
-
-`--model scripted` needs no download. The command trains a model of two layers once, in
-about 20 s on two cores, and stores it in the user's cache folder. With greedy decoding, in
-float32, bfloat16 and float16, the model answers fourteen questions word for word, with
-emoji, Chinese and Japanese text, tool calls, reasoning and a long answer. Its probabilities
-differ from token to token, so that `verify` notices a logprob of another token. It does not
-support images.
-
-## Reports
-
-`--json` prints [one document](json.md) instead of the table, and `--json-file FILE` writes
-it to a file. `--junit FILE` writes a test suite with one test case per check. `--svg FILE`
-writes the table as a picture, and `--log FILE` the output of the server.
-"""
-
-
-def checks_page() -> str:
+def checks() -> str:
     rows = []
-    for check in map(checks.get, checks.NAMES):
+    for check in map(all_checks.get, all_checks.NAMES):
         summary, _, text = _backticks(check.text).partition("\n")
         numbers = ", ".join(map(str, check.rules))
         proof = f"**{summary}** {' '.join(text.split())}"
         rows.append((f"`{check.name}`", numbers, proof))
-    table = _table(("check", "rules", "what it proves"), rows)
-    return _joined(CHECKS_INTRODUCTION, table, CHECKS_END)
+    return _table(("check", "rules", "what it proves"), rows)
 
 
 def _backticks(text: str) -> str:
@@ -210,14 +72,6 @@ def _backticks(text: str) -> str:
 
 
 # The JSON documents.
-
-JSON_INTRODUCTION = """\
-# The JSON documents
-
-With `--json`, every command prints one document on stdout, errors included. Later versions
-may add keys, but remove none. A key has the name of the result attribute that it represents;
-the results of `apply`, `status` and `revert` are classes in `agentcore_patches.results`.
-"""
 
 DOCUMENTS: dict[Any, str] = {
     results.ApplyResult: "apply",
@@ -232,7 +86,7 @@ DOCUMENTS: dict[Any, str] = {
 }
 
 
-def json_page() -> str:
+def documents() -> str:
     titles = dict(DOCUMENTS)
     kinds = [*DOCUMENTS]
     for kind in kinds:
@@ -241,7 +95,7 @@ def json_page() -> str:
                 titles.setdefault(inner, inner.__name__)
             else:
                 kinds.append(inner)
-    parts = [JSON_INTRODUCTION]
+    parts = []
     for kind, title in titles.items():
         parts.append(f"## {title}")
         if kind not in DOCUMENTS:
@@ -316,33 +170,8 @@ NAMES: Mapping[Any, str] = {
 
 # The verdicts on servers.
 
-CONFORMANCE_INTRODUCTION = """\
-# Conformance of servers
 
-`make conformance` starts each of these servers on the CPU with the scripted model, judges it by
-the [rules of a token-exact server](token-exact.md), and writes this page: nobody edits it. The
-rules are judged on `/v1/chat/completions`. Other endpoints serve only prompts of token IDs. Rule
-19 needs new weights, which a running server never gets: `agentcore-patch verify --model scripted`
-judges it on a server of its own. Flat logprobs are no rule: the column says whether
-`return_token_logprobs: true` gives `choices[0].token_logprobs`, streamed and not, with the numbers
-of `logprobs.content`.
-"""
-
-CONFORMANCE_END = """\
-## How the servers are started
-
-- SGLang: `--tool-call-parser qwen25 --reasoning-parser qwen3`, and what the CPU needs. *Patched*
-  means `agentcore-patch apply`, without extras.
-- vLLM: `--enable-auto-tool-choice --tool-call-parser hermes --reasoning-parser qwen3`.
-- LiteLLM: the provider is `hosted_vllm`.
-- rllm-model-gateway: `strip_vllm_fields: false`. By default it removes the token IDs from
-  responses, and only records them.
-- The gateways have no `/detokenize`, so `token-exact` is given the model's `--tokenizer`,
-  which it loads by the extra `audit`.
-"""
-
-
-def conformance_page() -> str:
+def conformance() -> str:
     """The verdicts that `docs/conformance.py` recorded."""
     rows = json.loads(CONFORMANCE.read_text("utf-8"))
     judged = [row for row in rows if "rules" in row]
@@ -353,20 +182,10 @@ def conformance_page() -> str:
         ]
         for row in rows
     ]
-    columns = ([rule["verdict"] for rule in row["rules"]] for row in judged)
-    by_rule = zip((str(rule.number) for rule in RULES), *columns, strict=True)
     return _joined(
-        CONFORMANCE_INTRODUCTION,
-        "## Levels",
         _table(("server", *LEVELS, "flat logprobs", "profile", "date"), levels),
-        "## Rules that some server does not pass",
-        _table(
-            ("rule", *(row["short"] for row in judged)),
-            [row for row in by_rule if {*row[1:]} != {"pass"}],
-        ),
-        "## Why",
+        "## Rules that a server does not pass",
         *map(_reasons, judged),
-        CONFORMANCE_END,
     )
 
 
@@ -392,18 +211,6 @@ def _plain(text: str) -> str:
     """A text as Markdown shows it, without the URL of a server that was started."""
     text = re.sub(r"http://127\.0\.0\.1:\d+", "", " ".join(text.split()))
     return re.sub(r"([\\`*_<>\[\]|])", r"\\\1", text)
-
-
-PAGES: dict[str, Callable[[], str]] = {
-    "cli.md": cli_page,
-    "checks.md": checks_page,
-    "json.md": json_page,
-    "conformance.md": conformance_page,
-}
-
-
-def page(name: str) -> str:
-    return f"{NOTICE}\n\n{PAGES[name]()}"
 
 
 def sizes() -> str:
@@ -438,40 +245,26 @@ def sizes() -> str:
     return _table((f"on SGLang {release}", "changes", "adds"), rows)
 
 
-def sized(text: str) -> str:
-    """A page with the table of sizes as it should be now."""
-    start, end = "<!-- sizes -->", "<!-- /sizes -->"
-    before, _, rest = text.partition(start)
-    return f"{before}{start}\n{sizes()}\n{end}{rest.partition(end)[2]}"
-
-
-def write(folder: Path = REFERENCE) -> list[Path]:
-    return _written({folder / name: page(name) for name in PAGES})
-
-
-def write_sizes() -> list[Path]:
-    """Writes the sizes of the change into the pages that have them."""
-    return _written({file: sized(file.read_text("utf-8")) for file in SIZED})
-
-
-def write_facts() -> list[Path]:
-    file = Path(registry.__file__).parents[1] / "landing" / "release.py"
-    text = registry.facts([registry.CORE], FACTS_OF).text
+def made() -> dict[Path, str]:
+    """Return the text of each file of which something is made here."""
+    parts = {
+        REFERENCE / "checks.md": checks(),
+        REFERENCE / "json.md": documents(),
+        REFERENCE / "conformance.md": conformance(),
+        README: sizes(),
+    }
+    texts = {}
+    for file, part in parts.items():
+        before, _, rest = file.read_text("utf-8").partition(START)
+        after = rest.partition(END)[2]
+        texts[file] = f"{before}{START}\n{part.strip()}\n{END}{after}"
     # No commit: the text would change with each.
-    return _written({file: text.replace(full_version(), __version__)})
-
-
-def _written(texts: Mapping[Path, str]) -> list[Path]:
-    changed = [
-        file
-        for file, text in texts.items()
-        if not file.exists() or file.read_text("utf-8") != text
-    ]
-    for file in changed:
-        file.write_text(texts[file], "utf-8")
-    return changed
+    facts = registry.facts([registry.CORE], FACTS_OF).text
+    return {**texts, FACTS: facts.replace(full_version(), __version__)}
 
 
 if __name__ == "__main__":
-    for made in [*write_facts(), *write(), *write_sizes()]:
-        print(made)
+    for file, text in made().items():
+        if file.read_text("utf-8") != text:
+            file.write_text(text, "utf-8")
+            print(file)

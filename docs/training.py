@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress, TimeElapsedColumn
-
 from agentcore_patches import api
 from agentcore_patches.installs.install import find
 from agentcore_verify.launching import Launching, server_options
@@ -45,26 +43,18 @@ Row = dict[str, Any]
 
 def train(python: Path, steps: int, batch: int) -> list[Row]:
     """Run all arms, and return a row for each step."""
+    if not (MODEL / "config.json").exists():
+        print("warming the model up", flush=True)
+        _run([python, EXAMPLES / "weather_model.py", MODEL])
     rows: list[Row] = []
-    with (
-        Progress(*Progress.get_default_columns(), TimeElapsedColumn()) as progress,
-        tempfile.TemporaryDirectory(prefix="train-") as folder,
-    ):
-        if not (MODEL / "config.json").exists():
-            task = progress.add_task("warming the model up", total=None)
-            _run([python, EXAMPLES / "weather_model.py", MODEL])
-            progress.update(task, total=1, completed=1)
+    with tempfile.TemporaryDirectory(prefix="train-") as folder:
         for patched in (True, False):
-            arms = [arm for arm, needs in ARMS.items() if needs == patched]
-            name = "patched" if patched else "stock"
-            task = progress.add_task(f"starting the {name} server", total=None)
             with serving(Path(folder), patched=patched) as url:
-                progress.update(task, total=1, completed=1)
-                for arm in arms:
-                    task = progress.add_task(f"arm {arm}", total=steps)
+                for arm in (arm for arm, needs in ARMS.items() if needs == patched):
                     for row in run_arm(python, url, arm, steps, batch):
                         rows.append(row)
-                        progress.update(task, advance=1, description=_described(row))
+                        step = f"arm {arm}, step {row['step'] + 1} of {steps}"
+                        print(f"{step}: mismatch {row['mean']:.1e}", flush=True)
     return rows
 
 
@@ -124,10 +114,6 @@ def serving(folder: Path, *, patched: bool) -> Iterator[str]:
     )
     with Server(options) as server:
         yield server.base_url
-
-
-def _described(row: Row) -> str:
-    return f"arm {row['arm']}: mismatch {row['mean']:.1e}"
 
 
 # Drawing.

@@ -31,17 +31,15 @@ def pages() -> list[Path]:
 def for_the_site(text: str, folder: Path) -> str:
     """Return a page of a folder as the site needs it.
 
-    HTML comments, and the words with which a block tells the tests how to run it, are
-    left out. A link to a file that is no page becomes the file's path.
+    HTML comments are left out. A link to a file that is no page becomes the file's path.
     """
     text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
-    text = re.sub(r"^(```\w+) .*$", r"\1", text, flags=re.MULTILINE)
 
     def link(found: re.Match[str]) -> str:
         label, target = found.groups()
         if "://" in target or target.endswith(".md"):
             return found[0]
-        path = (folder / target).resolve().relative_to(ROOT)
+        path = (folder / target).resolve(strict=True).relative_to(ROOT)
         return label if label.strip("`") == path.name else f"{label} (`{path}`)"
 
     return _LINK.sub(link, text)

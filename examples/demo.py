@@ -8,21 +8,17 @@ there is no GPU), sends the requests, applies the patches, and does the same aga
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from agentcore_patches import api
 from agentcore_patches.errors import AgentcoreError, ServerError
@@ -36,7 +32,8 @@ CUT = 8
 """Tokens of the first answer: it ends in the middle of an emoji."""
 
 NEXT = """\
-Next: .venv/bin/agentcore-patch serve --model scripted    a server to try things on
+Next: .venv/bin/agentcore-patch verify --model scripted   check it, request by request
+      .venv/bin/agentcore-patch serve --model scripted    a server to try things on
       .venv/bin/agentcore-patch docs tutorial             from here to a rollout
 """
 
@@ -46,20 +43,20 @@ class Seen:
     """The responses of one server.
 
     Attributes:
-        text: the cut answer.
-        sampled: token IDs of the cut answer, None if the response has none.
+        sampled: token IDs of the cut answer; none from an unpatched server.
         again: token IDs of its text, tokenized again.
         call: the streamed tool call.
-        turn: token IDs of the whole first turn, None if the response has none.
-        prompts: token IDs of the second turn's prompt, by the way of sending the first.
+        turn: token IDs of the whole first turn.
+        as_messages: the second turn's prompt, if the history is sent as messages.
+        as_prefix: the same, if the token IDs of the first turn are sent, too.
     """
 
-    text: str
-    sampled: Sequence[int] | None
+    sampled: Sequence[int]
     again: Sequence[int]
     call: Answer
-    turn: Sequence[int] | None
-    prompts: dict[str, Sequence[int]]
+    turn: Sequence[int]
+    as_messages: Sequence[int]
+    as_prefix: Sequence[int]
 
 
 def main() -> int:
@@ -72,7 +69,6 @@ def main() -> int:
             applied = api.apply()
         after = seen(console, "SGLang with patches")
         show(console, applied.install.version, before, after)
-        show_verify(console)
         console.print(NEXT, end="", soft_wrap=True)
     except AgentcoreError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -83,50 +79,38 @@ def main() -> int:
 def seen(console: Console, name: str) -> Seen:
     with (
         tempfile.TemporaryDirectory(prefix="agentcore-demo-") as folder,
-        console.status(f"starting {name}") as shown,
-    ):
-        server = Server(
+        console.status(f"starting {name}, and sending requests to it") as shown,
+        Server(
             launching.server_options(
                 launching.Launching(launching.SCRIPTED, reasoning_parser=""),
                 log=Path(folder) / "server.log",
                 notify=shown.update,
             )
-        )
-        try:
-            server.start(
-                lambda seconds, _: shown.update(f"starting {name}, {seconds:.0f} s")
-            )
-            shown.update(f"sending requests to {name}")
-            return _ask(server)
-        finally:
-            server.stop()
+        ) as server,
+    ):
+        return _ask(server.base_url)
 
 
-def _ask(server: Server) -> Seen:
-    cut = _chat(server, messages=line("emoji").messages, max_tokens=CUT)
-    [choice] = cut.completions
-    call = _chat(server, messages=line("tool").messages, tools=TOOLS, stream=True)
-    first = line("reasoning_then_tool")
-    thinking = _chat(server, messages=first.messages, tools=TOOLS)
-    turn: list[int] | None = None
-    prompts: dict[str, Sequence[int]] = {}
-    if thinking.prompt_token_ids and thinking.completions[0].token_ids:
-        turn = [*thinking.prompt_token_ids, *thinking.completions[0].token_ids]
-        second = [*first.messages, *_history(thinking)]
-        ways: dict[str, Json] = {
-            "messages": {},
-            "tokens": {"required_prefix_token_ids": turn},
-        }
-        for way, more in ways.items():
-            answer = _chat(server, messages=second, tools=TOOLS, max_tokens=1, **more)
-            prompts[way] = answer.prompt_token_ids or ()
-    text = choice.content
-    return Seen(text, choice.token_ids, _tokenized(server, text), call, turn, prompts)
+def _ask(url: str) -> Seen:
+    def chat(**body: Any) -> Answer:
+        body = {"temperature": 0, "max_tokens": 200, "logprobs": True, **body}
+        return client.ask(url, **body)
 
-
-def _chat(server: Server, **body: Any) -> Answer:
-    body = {"temperature": 0, "max_tokens": 200, "logprobs": True, **body}
-    return client.ask(server.base_url, **body)
+    cut = chat(messages=line("emoji").messages, max_tokens=CUT)
+    text = {"prompt": cut.completions[0].content, "add_special_tokens": False}
+    first = line("reasoning_then_tool").messages
+    turn = chat(messages=first, tools=TOOLS)
+    tokens = [*(turn.prompt_token_ids or ()), *(turn.completions[0].token_ids or ())]
+    second = {"messages": [*first, *_history(turn)], "tools": TOOLS, "max_tokens": 1}
+    return Seen(
+        sampled=cut.completions[0].token_ids or (),
+        again=client.post(f"{url}/tokenize", text).json()["tokens"],
+        call=chat(messages=line("tool").messages, tools=TOOLS, stream=True),
+        turn=tokens,
+        as_messages=chat(**second).prompt_token_ids or (),
+        as_prefix=chat(**second, required_prefix_token_ids=tokens).prompt_token_ids
+        or (),
+    )
 
 
 def _history(answer: Answer) -> list[Json]:
@@ -137,97 +121,44 @@ def _history(answer: Answer) -> list[Json]:
     return [message, {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}]
 
 
-def _tokenized(server: Server, text: str) -> list[int]:
-    body = {"prompt": text, "add_special_tokens": False}
-    tokens: list[int] = client.post(server.base_url + "/tokenize", body).json()[
-        "tokens"
-    ]
-    return tokens
-
-
 def show(console: Console, version: str, before: Seen, after: Seen) -> None:
     """Print the responses of both servers side by side, or raise ServerError."""
-    if after.sampled is None or after.turn is None:
+    if not (after.sampled and after.turn):
         raise ServerError("The patched server returned no token IDs.")
-    table = Table(box=SIMPLE_HEAD, title_justify="left", padding=(0, 1, 0, 0))
-    table.add_column("")
-    table.add_column(f"SGLang {version}")
-    table.add_column("after apply")
-    table.add_row(
-        f"answer cut at {CUT} tokens",
-        _marked(before.again, after.sampled, "red"),
-        _marked(after.sampled, before.again, "green"),
-    )
-    table.add_row(
-        "",
-        Text("the text, tokenized again", "dim"),
-        Text("the sampled token IDs", "dim"),
-    )
     total = len(after.call.completions[0].token_ids or ())
-    table.add_row("", "", "")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    table.add_column(f"SGLang {version}", style="red")
+    table.add_column("after apply", style="green", no_wrap=True)
+    again, sampled = (" ".join(map(str, ids)) for ids in (before.again, after.sampled))
+    table.add_row(f"answer cut at {CUT} tokens", again, sampled)
     table.add_row(
-        "streamed tool call",
-        *(_received(one.call, total) for one in (before, after)),
+        "", "[dim]the text, tokenized again[/]\n", "[dim]the sampled token IDs[/]"
     )
-    table.add_row("", "", "")
+    received = (_received(one.call, total) for one in (before, after))
+    table.add_row("streamed tool call", *received)
     table.add_row(
         "second turn's prompt",
-        _kept(after.turn, after.prompts["messages"]),
-        _kept(after.turn, after.prompts["tokens"]),
-    )
-    table.add_row(
-        "",
-        Text("history sent as messages", "dim"),
-        Text("required_prefix_token_ids", "dim"),
+        f"{_kept(after.turn, after.as_messages)}\n[dim]history sent as messages[/]",
+        f"{_kept(after.turn, after.as_prefix)}\n[dim]required_prefix_token_ids[/]",
     )
     console.print(table)
 
 
-def _marked(ids: Sequence[int], other: Sequence[int], colour: str) -> Text:
-    """Colour the token IDs that differ from another sequence."""
-    text = Text()
-    for kind, start, end, *_ in SequenceMatcher(None, ids, other, False).get_opcodes():
-        for token_id in ids[start:end]:
-            text.append(f"{token_id} ", "" if kind == "equal" else f"bold {colour}")
-    return text
-
-
-def _received(answer: Answer, total: int) -> Text:
+def _received(answer: Answer, total: int) -> str:
     """Count the token IDs and logprobs of a stream."""
     [choice] = answer.completions
-    text = Text()
-    for name, values in (("IDs", choice.token_ids), ("logprobs", choice.logprobs)):
-        count = len(values or ())
-        colour = "green" if count == total else "red"
-        text.append(f"{count} of {total} {name}\n", f"bold {colour}")
-    text.right_crop(1)
-    return text
+    ids, logprobs = (len(got or ()) for got in (choice.token_ids, choice.logprobs))
+    return f"{ids} of {total} IDs\n{logprobs} of {total} logprobs\n"
 
 
-def _kept(turn: Sequence[int], prompt: Sequence[int]) -> Text:
+def _kept(turn: Sequence[int], prompt: Sequence[int]) -> str:
     """Count the tokens of the first turn with which the second turn's prompt starts."""
     pairs = zip(turn, prompt, strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(turn))
+    same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
     if same == len(turn):
-        return Text(f"starts with all {same}\ntokens of the first turn", "bold green")
-    return Text(
-        f"leaves the first turn\nafter {same} of {len(turn)} tokens", "bold red"
-    )
-
-
-def show_verify(console: Console) -> None:
-    """Run `verify`, and print one line about it; raise ServerError if a check fails."""
-    command = [sys.executable, "-m", "agentcore_patches", "verify", "--json"]
-    # Its progress is on stderr.
-    ran = subprocess.run(
-        [*command, "--model", launching.SCRIPTED], stdout=subprocess.PIPE, text=True
-    )
-    if ran.returncode:
-        raise ServerError(f"verify failed: {ran.stdout}")
-    report = json.loads(ran.stdout)
-    outcomes = Counter(check["outcome"] for check in report["checks"])
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-    console.print(f"[green]verify[/]: {counts} ({report['seconds']:.0f} s)\n")
+        return f"starts with all {same}\ntokens of the first turn"
+    return f"leaves the first turn\nafter {same} of {len(turn)} tokens"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 ELLIPSIS = re.compile(r"…|\.\.\.")
-MORE = re.compile(r"(\d+) more")
 
 # Patterns that differ between runs or machines, and their placeholders.
 MASKS = (
@@ -48,47 +47,31 @@ def _lines(text: str) -> list[str]:
 def unlike_json(shown: Any, seen: Any, where: str = "$") -> str:
     """Describe where a JSON value differs from the shown one; empty if nowhere.
 
-    Fields that are not shown do not count. A number with a fraction is compared to the
-    digits shown; in a list, "59 more" stands for that many entries and "…" for any; in a
-    text, "…" stands for anything.
+    Fields that are not shown do not count, nor do entries of a list after "…". A number
+    with a fraction is compared to the digits shown.
     """
     if isinstance(shown, dict) and isinstance(seen, dict):
-        for key, value in shown.items():
-            if key not in seen:
-                return f"{where}.{key} is shown and not there"
-            if found := unlike_json(value, seen[key], f"{where}.{key}"):
-                return found
-        return ""
-    if isinstance(shown, list) and isinstance(seen, list):
-        return _unlike_list(shown, seen, where)
-    if isinstance(shown, float) and isinstance(seen, int | float):
-        digits = len(str(shown).partition(".")[2])
-        # Half a digit for the rounding, a thousandth for the arithmetic of the CPU.
-        alike = abs(shown - seen) <= max(0.6 * 10**-digits, 1e-3)
-    elif isinstance(shown, str) and isinstance(seen, str):
-        pattern = ".*".join(map(re.escape, ELLIPSIS.split(shown)))
-        alike = re.fullmatch(pattern, seen, re.DOTALL) is not None
+        if missing := shown.keys() - seen.keys():
+            return f"{where} lacks {missing}"
+        pairs = [(shown[key], seen[key], f"{where}.{key}") for key in shown]
+    elif isinstance(shown, list) and isinstance(seen, list):
+        if shown[-1:] == ["…"]:
+            shown = shown[:-1]
+            seen = seen[: len(shown)]
+        if len(shown) != len(seen):
+            return f"{where} has {len(seen)} entries, shown are {len(shown)}"
+        pairs = [
+            (*both, f"{where}[{i}]")
+            for i, both in enumerate(zip(shown, seen, strict=True))
+        ]
     else:
-        alike = type(shown) is type(seen) and shown == seen
-    return "" if alike else f"{where} is {seen!r}, shown is {shown!r}"
-
-
-def _unlike_list(shown: list[Any], seen: list[Any], where: str) -> str:
-    at = 0
-    for number, value in enumerate(shown, 1):
-        text = value if isinstance(value, str) else ""
-        if more := MORE.fullmatch(text):
-            at += int(more[1])
-            continue
-        if ELLIPSIS.fullmatch(text):
-            at = max(at, len(seen) - len(shown[number:]))
-            continue
-        if at >= len(seen):
-            return f"{where} has {len(seen)} entries, more are shown"
-        if found := unlike_json(value, seen[at], f"{where}[{at}]"):
-            return found
-        at += 1
-    return "" if at == len(seen) else f"{where} has {len(seen)} entries, shown are {at}"
+        alike = (type(shown), shown) == (type(seen), seen)
+        if isinstance(shown, float) and isinstance(seen, float):
+            digits = len(str(shown).partition(".")[2])
+            # Half a digit for the rounding, a thousandth for the arithmetic of the CPU.
+            alike = abs(shown - seen) <= max(0.6 * 10**-digits, 1e-3)
+        return "" if alike else f"{where} is {seen!r}, shown is {shown!r}"
+    return next(filter(None, (unlike_json(*pair) for pair in pairs)), "")
 
 
 def is_excerpt(shown: str, whole: str) -> bool:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -76,13 +75,13 @@ def empty_scratch(
     bytecode: Bytecode,
     tmp_path_factory: pytest.TempPathFactory,
     rest: Path,
-    wheels: Callable[[str], Path],
+    sglang_wheel: Path,
 ) -> Callable[[], Scratch]:
     """Make environments with everything installed except SGLang and this package."""
 
     def make() -> Scratch:
         folder = tmp_path_factory.mktemp("scratch") / "scratch"
-        links = f"{with_dist['PIP_FIND_LINKS']} {wheels('0.5.9').parent}"
+        links = f"{with_dist['PIP_FIND_LINKS']} {sglang_wheel.parent}"
         env = {**with_dist, **bytecode.env, "PIP_FIND_LINKS": links, "PIP_COMPILE": "0"}
         scratch = make_scratch(folder, sglang_python, env)
         add_rest(scratch, rest)
@@ -98,33 +97,26 @@ def rest(sglang_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def wheels(
+def sglang_wheel(
     sglang_package: Path,
     vanilla_tree: Callable[[Path], Path],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str], Path]:
-    """SGLang's wheel, as an index has it, and copies that state another version."""
+) -> Path:
+    """SGLang's wheel, as an index has it."""
     [info] = sglang_package.parent.glob("sglang-*.dist-info")
     package = vanilla_tree(tmp_path_factory.mktemp("vanilla"))
-
-    @cache
-    def wheel(version: str) -> Path:
-        return repack(package, info, tmp_path_factory.mktemp("wheels"), version)
-
-    return wheel
+    return repack(package, info, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
 def wheel_scratch(
-    empty_scratch: Callable[[], Scratch],
-    wheels: Callable[[str], Path],
-    bytecode: Bytecode,
-) -> Callable[..., Scratch]:
+    empty_scratch: Callable[[], Scratch], sglang_wheel: Path, bytecode: Bytecode
+) -> Callable[[], Scratch]:
     """Make environments with SGLang from its wheel."""
 
-    def make(version: str = "0.5.9") -> Scratch:
+    def make() -> Scratch:
         scratch = empty_scratch()
-        scratch.ok(f"uv pip install --no-deps --link-mode copy '{wheels(version)}'")
+        scratch.ok(f"uv pip install --no-deps --link-mode copy '{sglang_wheel}'")
         bytecode.give_to(scratch.site / "sglang")
         return scratch
 
@@ -132,13 +124,11 @@ def wheel_scratch(
 
 
 @pytest.fixture(scope="session")
-def checkout(
-    wheels: Callable[[str], Path], bytecode: Bytecode
-) -> Callable[[Path], Path]:
+def checkout(sglang_wheel: Path, bytecode: Bytecode) -> Callable[[Path], Path]:
     """Turn a folder into `python` of SGLang's repository; return it."""
 
     def make(folder: Path) -> Path:
-        with zipfile.ZipFile(wheels("0.5.9")) as wheel:
+        with zipfile.ZipFile(sglang_wheel) as wheel:
             inside = [name for name in wheel.namelist() if name.startswith("sglang/")]
             wheel.extractall(folder, inside)
         (folder / "pyproject.toml").write_text(CHECKOUT)
@@ -161,11 +151,11 @@ def checkout_scratch(
 
 @pytest.fixture
 def checkout_scratch_beside_wheel(
-    checkout_scratch: Scratch, wheels: Callable[[str], Path]
+    checkout_scratch: Scratch, sglang_wheel: Path
 ) -> Scratch:
     """An environment that imports SGLang from a wheel, although a checkout exists."""
     install = "uv pip install --no-deps --link-mode copy"
-    checkout_scratch.ok(f"{install} --reinstall '{wheels('0.5.9')}'")
+    checkout_scratch.ok(f"{install} --reinstall '{sglang_wheel}'")
     return checkout_scratch
 
 

@@ -12,13 +12,8 @@ The language of a block says how it is run or checked:
     bash      run the whole block, which must exit with 0
     python    run the whole block as a file, likewise
     text      the output of the last run
-    json request=PATH     send it to the live server, which must answer 200 (or
-                          `status=N`); PATH is /v1/chat/completions by default
-    json answer           the response to the last request
-    json chunk            one event of the last response's stream; if it is missing, the
-                          request is repeated, since a busy machine joins chunks
-    json output           the output of the last run, as JSON
-    dockerfile, yaml      an excerpt of one file in examples/; so is `bash excerpt`
+    json      the same, as JSON
+    dockerfile, yaml      an excerpt of one file in examples/
 
 Any other block fails, including one without a language. A block in an HTML comment,
 which readers do not see, is run like any other.
@@ -29,15 +24,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from agentcore_patches.errors import ServerError
-from agentcore_verify import client, cpu
-from agentcore_verify.client import Json
+from agentcore_verify import cpu
 from agentcore_verify.launching import SCRIPTED, SCRIPTED_PARSERS
 from agentcore_verify.server import Server, ServerOptions
 from tests.helpers.forking import ForkedServer, ForkServer
@@ -45,26 +38,17 @@ from tests.packaging.comparing import is_excerpt, unlike, unlike_json
 from tests.packaging.fences import Block, blocks, commands
 from tests.packaging.scratch import Ran, Scratch
 
-CHAT = "/v1/chat/completions"
 SERVE = f"agentcore-patch serve --model {SCRIPTED} &"
 VERIFY = f"agentcore-patch verify --model {SCRIPTED}"
 """Run for the first of the documents that show it, all of which apply the core first."""
 URL = "http://127.0.0.1:30000"
-STREAMS = 5
-"""Attempts to get a stream with an event like the one that is shown."""
 
 
 class Failed(Exception):
     """A block does not do what the document says."""
 
 
-ERRORS = (
-    Failed,
-    client.ClientError,
-    ServerError,
-    ValueError,
-    subprocess.TimeoutExpired,
-)
+ERRORS = (Failed, ServerError, ValueError, subprocess.TimeoutExpired)
 
 
 @dataclass
@@ -86,8 +70,6 @@ class Document:
     _launched: Server | None = None
     _used: dict[str, str] = field(default_factory=dict)
     _last: Ran = field(default_factory=lambda: Ran(0, ""))
-    _answer: list[Json] = field(default_factory=list)
-    _request: Callable[[], list[Json]] = list
 
     def __post_init__(self) -> None:
         self.places[URL] = lambda: self._url
@@ -122,44 +104,21 @@ class Document:
                 raise Failed(f"{script}\n{found}")
 
     def _run_bash(self, block: Block) -> None:
-        if "excerpt" in block.words:
-            self._run_dockerfile(block)
-        elif (ran := self._shell(f"set -e\n{block.text}")).code:
+        if (ran := self._shell(f"set -e\n{block.text}")).code:
             raise Failed(f"exit {ran.code}: {block.text}\n{ran.out}")
 
     def _run_python(self, block: Block) -> None:
         (self.scratch.folder / "block.py").write_text(self._here(block.text))
-        self._run_bash(Block(block.row, "bash", {}, "python block.py"))
+        self._run_bash(Block(block.row, "bash", "python block.py"))
 
     def _run_text(self, block: Block) -> None:
         if found := unlike(block.text, self._last.out):
             raise Failed(found)
 
     def _run_json(self, block: Block) -> None:
-        shown, words = json.loads(block.text), block.words
-        if "request" in words:
-            self._request = partial(self._ask, words["request"] or CHAT, shown, words)
-            self._answer = self._request()
-        elif "answer" in words and self._answer:
-            self._check_json(shown, self._answer[0])
-        elif "chunk" in words:
-            self._check_event(shown)
-        elif "output" in words:
-            self._check_json(shown, json.loads(self._last.out))
-        else:
-            raise Failed("this JSON needs a word that says what it is")
-
-    def _check_json(self, shown: Json, seen: Json) -> None:
+        shown, seen = json.loads(block.text), json.loads(self._last.out)
         if found := unlike_json(shown, seen):
             raise Failed(found)
-
-    def _check_event(self, shown: Json) -> None:
-        for _ in range(STREAMS):
-            found = [unlike_json(shown, event) for event in self._answer]
-            if not all(found):
-                return
-            self._answer = self._request()
-        raise Failed("\n".join(["no event is like this one:", *found]))
 
     def _run_dockerfile(self, block: Block) -> None:
         files = [file for file in (self.tree / "examples").iterdir() if file.is_file()]
@@ -238,18 +197,3 @@ class Document:
     @property
     def _url(self) -> str:
         return self._launched.base_url if self._launched else self.server()
-
-    def _ask(self, path: str, body: Json, words: Mapping[str, str]) -> list[Json]:
-        """Send a request; return the response object, or the events of a stream."""
-        expected = int(words.get("status", 200))
-        try:
-            with client.post(self._url + path, body) as response:
-                status, text = 200, response.content.decode()
-        except client.HttpError as error:
-            status, text = error.status, error.body
-        if status != expected:
-            raise Failed(f"answered with {status}, not {expected}: {text}")
-        if not body.get("stream") or status != 200:
-            return [json.loads(text)]
-        data = re.findall(r"^data: (\{.*\})$", text, re.MULTILINE)
-        return [json.loads(event) for event in data]

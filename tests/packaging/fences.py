@@ -1,22 +1,20 @@
-"""Parse a document: fenced blocks, commands in them, links and anchors."""
+"""Parse a document: its fenced blocks, and the commands in them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from markdown_it import MarkdownIt
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `words` follow its language: `status=400` is {"status": "400"}."""
+    """A fenced block."""
 
     row: int
     language: str
-    words: dict[str, str]
     text: str
 
 
@@ -28,10 +26,7 @@ def blocks(markdown: str, row: int = 1) -> Iterator[Block]:
     """
     for token in MarkdownIt().parse(markdown):
         if token.type in ("fence", "code_block"):
-            language, *words = token.info.split() or [""]
-            pairs = (word.partition("=") for word in words)
-            named = {name: value for name, _, value in pairs}
-            yield Block(row + (token.map or [0])[0], language, named, token.content)
+            yield Block(row + (token.map or [0])[0], token.info, token.content)
         elif token.type == "html_block" and token.content.startswith("<!--"):
             inside = token.content.removeprefix("<!--").partition("-->")[0]
             yield from blocks(inside, row + (token.map or [0])[0])
@@ -44,24 +39,3 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
         command = re.match(r"(?:.*\\\n)*.*", part)
         assert command
         yield command[0], part[command.end() :].strip("\n")
-
-
-def links_of(markdown: str) -> list[str]:
-    """Return the targets of its links and images."""
-    inside = [
-        child
-        for token in MarkdownIt().parse(markdown)
-        for child in token.children or ()
-    ]
-    found = [token.attrGet("href") or token.attrGet("src") for token in inside]
-    return [str(link) for link in found if link]
-
-
-def anchors_of(markdown: str) -> list[str]:
-    """Return the anchors of its headings, as GitHub makes them."""
-    heads = [
-        after.content
-        for token, after in pairwise(MarkdownIt().parse(markdown))
-        if token.type == "heading_open"
-    ]
-    return [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]

@@ -128,9 +128,9 @@ def add_rest(scratch: Scratch, rest: Path) -> None:
     pth.write_text(f"import site; site.addsitedir({str(rest)!r})\n")
 
 
-def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
-    """Build a wheel of a package folder and its metadata; `version` may differ."""
-    old = info.name.removeprefix("sglang-").removesuffix(".dist-info")
+def repack(package: Path, info: Path, folder: Path) -> Path:
+    """Build a wheel of a package folder and its metadata."""
+    version = info.name.removeprefix("sglang-").removesuffix(".dist-info")
     files = {}
     with (info / "RECORD").open() as record:
         names = sorted(name for name, *_ in csv.reader(record))
@@ -143,8 +143,5 @@ def repack(package: Path, info: Path, folder: Path, version: str) -> Path:
         if name.startswith(("sglang/.agentcore-patch/", "sglang/srt/agentcore/")):
             continue
         home = package.parent if name.startswith("sglang/") else info.parent
-        text = (home / name).read_bytes()
-        if version != old and name.endswith(("/METADATA", "/_version.py")):
-            text = text.replace(old.encode(), version.encode())
-        files[name.replace(info.name, f"sglang-{version}.dist-info")] = text
+        files[name] = (home / name).read_bytes()
     return write_wheel(folder, version, files)

@@ -15,15 +15,10 @@ IMPORTED = "import sglang; print(sglang.__file__)"
 
 
 @pytest.fixture
-def wheel(wheels: Callable[[str], Path]) -> Path:
-    return wheels("0.5.9")
-
-
-@pytest.fixture
-def scratch(empty_scratch: Callable[[], Scratch], wheel: Path) -> Scratch:
+def scratch(empty_scratch: Callable[[], Scratch], sglang_wheel: Path) -> Scratch:
     """An environment in which the wheel is installed and patched."""
     made = empty_scratch()
-    made.ok(f"uv pip install --no-deps '{wheel}' && {PATCH} apply")
+    made.ok(f"uv pip install --no-deps '{sglang_wheel}' && {PATCH} apply")
     return made
 
 
@@ -61,8 +56,10 @@ def test_an_uninstall_removes_the_patches(tool: str, scratch: Scratch) -> None:
 @pytest.mark.parametrize(
     "tool", ["pip install --force-reinstall", "uv pip install --reinstall"]
 )
-def test_a_reinstall_is_as_the_wheel(tool: str, scratch: Scratch, wheel: Path) -> None:
-    scratch.ok(f"{tool} --no-deps '{wheel}'")
+def test_a_reinstall_is_as_the_wheel(
+    tool: str, scratch: Scratch, sglang_wheel: Path
+) -> None:
+    scratch.ok(f"{tool} --no-deps '{sglang_wheel}'")
     assert not [
         *scratch.site.glob("sglang/.agentcore*"),
         *scratch.site.rglob("sglang/srt/agentcore"),

@@ -18,7 +18,6 @@ import pytest
 
 from agentcore_patches import __version__
 from agentcore_patches.patches.registry import names
-from tests.packaging.fences import links_of
 from tests.packaging.scratch import Scratch, make_scratch
 
 ROOT = Path(__file__).parents[2]
@@ -184,18 +183,6 @@ def test_without_an_address_nothing_names_a_tracker(wheel: Path) -> None:
     pages = [README, (ROOT / "SECURITY.md").read_text("utf-8")]
     pages += [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
     assert "Issues" in urls or not [page for page in pages if "tracker" in page.lower()]
-
-
-def test_the_index_page_needs_no_other_files(sdist: Path) -> None:
-    page = page_of_an_index(README)
-    assert all("://" in link for link in links_of(page))
-    with tarfile.open(sdist) as file:
-        inside = {name.partition("/")[2] for name in file.getnames()}
-    files = {link.partition("#")[0] for link in links_of(README) if "://" not in link}
-    assert len(files) > 20
-    for name in files:
-        assert f"`{name}`" in page
-        assert name in inside
 
 
 @pytest.mark.parametrize(
