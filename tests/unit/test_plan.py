@@ -133,6 +133,31 @@ def test_new_code_uses_only_names_that_are_defined(
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "updated"),
+    [
+        ("text += 1; agentcore_new = 0", ""),
+        ("for item in text: text = model(item)", "item"),
+        ("renamed += 1", "renamed"),
+        ("renamed = model(renamed)", "renamed"),
+        ("if renamed: renamed = 1", "renamed"),
+        ("for renamed in renamed: pass", "renamed"),
+    ],
+)
+def test_a_hook_updates_only_variables_of_its_function(
+    registered: Registered, code: str, updated: str
+) -> None:
+    hook = Insert(SERVING, "serve", code, before="return text", name="ids/keep")
+    registered["gamma"] = (hook,)
+    if not updated:
+        assert make_plan(SOURCES, Selection(("gamma",), VERSION)).files
+        return
+    assert refusal(SOURCES, ["gamma"]).startswith(
+        f"{SERVING}: in `serve`, new code (ids/keep) would update `{updated}`, which the "
+        "function does not have."
+    )
+
+
 CALLING: tuple[Edit, ...] = (
     Land(LANDED, "def trace(text):\n    return text\n", name="traces"),
     Import(SERVING, "sglang.srt", "agentcore"),
