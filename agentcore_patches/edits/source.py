@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from textwrap import indent
 from typing import TypeGuard
 
@@ -178,8 +178,8 @@ class _Spans:
     def _place_of_import(self, edit: Import) -> int:
         """Return the position before the first import from the same package, as isort does.
 
-        Without such an import, return the position before an import that isort puts
-        later; or else after the last import above all definitions, which may use the name.
+        Without such an import, return the position before the first one that isort puts
+        later.
         """
         sorted_below: ast.stmt | None = None
         root = edit.module.partition(".")[0]
@@ -191,17 +191,9 @@ class _Spans:
                 return self._start_of_comment(node)
             if module.partition(".")[0] == root and module > edit.module:
                 sorted_below = sorted_below or node
-        if sorted_below is not None:
-            return self._start_of_comment(sorted_below)
-        above = takewhile(
-            lambda node: not isinstance(node, DEFINITIONS), self._tree.body
-        )
-        imports = [
-            node for node in above if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        if not imports:
-            raise CannotPlace("the file imports nothing above its first definition")
-        return span(imports[-1])[1]
+        if sorted_below is None:
+            raise CannotPlace(f"the file imports nothing of `{root}`")
+        return self._start_of_comment(sorted_below)
 
     def _start_of_comment(self, node: ast.stmt) -> int:
         """Return the first line of the comment above a statement, or of the statement.

@@ -163,7 +163,7 @@ CALLING: tuple[Edit, ...] = (
     Import(SERVING, "sglang.srt", "agentcore"),
     HOOK,
 )
-IMPORTING = {SERVING: b"import os\n" + SOURCES[SERVING]}
+IMPORTING = {SERVING: b"from sglang.srt.x import y\n" + SOURCES[SERVING]}
 
 
 def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
@@ -174,7 +174,7 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     assert list(plan.files) == [FACTS_MODULE, LANDED, SERVING]
     assert plan.files[LANDED] == b"def trace(text):\n    return text\n"
     assert plan.files[SERVING].startswith(
-        b"import os\nfrom sglang.srt import agentcore\ndef serve"
+        b"from sglang.srt import agentcore\nfrom sglang.srt.x import y\ndef serve"
     )
     landed = list(plan.changed)[1]
     assert (landed.file, landed.describe()) == (LANDED, "the module")
