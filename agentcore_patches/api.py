@@ -1,7 +1,6 @@
 """`apply`, `status`, `revert` for a program: typed results, typed errors, no printing.
 
-Where hashes show that everything is in place, nothing is planned and libcst is not
-imported.
+Where hashes show that everything is in place, nothing is planned.
 """
 
 from __future__ import annotations

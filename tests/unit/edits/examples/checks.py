@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     Expect,
-    ExpectDefinition,
     RefuseDefinition,
     RefuseField,
 )
@@ -26,7 +25,7 @@ EXAMPLES: Examples = {
           class Answer:
               ids: list
     """,
-    ExpectDefinition(FILE, "Answer.send"): """
+    Expect(FILE, "Answer.send"): """
         = a check that there is `Answer.send`
         a class with the method
           class Answer:
