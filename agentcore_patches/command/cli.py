@@ -474,10 +474,9 @@ def completion(asked: Asked, shell: str) -> None:
         page.topic for page in pages() if page.topic.startswith(incomplete)
     ],
 )
-@click.option("--list", "list_topics", is_flag=True, help="List the topics.")
 @_plain
 @click.pass_obj
-def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
+def docs(asked: Asked, topic: str | None) -> None:
     """Show a page of the documentation, which is part of this package.
 
     Without a topic, list the topics. On a terminal a page is shown in a pager.
@@ -487,8 +486,6 @@ def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
       agentcore-patch docs
       agentcore-patch docs troubleshooting
     """
-    if list_topics and topic:
-        raise UsageError("Give either a topic or --list, not both.")
     if topic:
         from agentcore_patches.command.page_output import show_page
 

@@ -65,13 +65,9 @@ class ResultOutput(TextOutput):
             or file.present
             or file.pristine is False
         ]
-        return _blocks(
-            *(_coloured(file.diff) for file in result.files if file.diff),
-            self._heading(result.install),
-            self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self.paragraph(*_applied(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        diffs = (_coloured(file.diff) for file in result.files if file.diff)
+        table = self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows)
+        return _blocks(*diffs, self._result(result, table, _applied(result)))
 
     def status(self, result: StatusResult) -> str:
         changed = result.state is PatchState.CHANGED
@@ -83,12 +79,8 @@ class ResultOutput(TextOutput):
             or (changed and file.state is not FileState.PATCHED)
             or file.state not in (FileState.PATCHED, FileState.ORIGINAL)
         ]
-        return _blocks(
-            self._heading(result.install),
-            self.table(("FILE", "STATE", "SOURCE"), files),
-            self.paragraph(*_status(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        table = self.table(("FILE", "STATE", "SOURCE"), files)
+        return self._result(result, table, _status(result))
 
     def reverted(self, result: RevertResult) -> str:
         rows = [
@@ -103,12 +95,8 @@ class ResultOutput(TextOutput):
             for file in result.files
             if self.verbose or file.pristine is False
         ]
-        return _blocks(
-            self._heading(result.install),
-            self.table(("FILE", "ACTION", "SOURCE"), rows),
-            self.paragraph(*_reverted(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        table = self.table(("FILE", "ACTION", "SOURCE"), rows)
+        return self._result(result, table, _reverted(result))
 
     def patches(self, result: PatchList) -> str:
         first, last = result.sglang_versions[0], result.sglang_versions[-1]
@@ -136,20 +124,10 @@ class ResultOutput(TextOutput):
         )
 
     def topics(self, pages: Sequence[Page]) -> str:
-        """A row for each page of the documentation, below the name of its section."""
-        width = max(len(page.topic) for page in pages)
-        blocks = []
-        for section, inside in groupby(pages, lambda page: page.section):
-            rows = [
-                f"  {page.topic.ljust(width)}  {page.title}"
-                if self.width is None or self.width >= width + 4 + len(page.title)
-                else f"  {page.topic}\n{self.wrapped(page.title, indent='    ')}"
-                for page in inside
-            ]
-            head = [self.styled(section, bold=True)] if section else []
-            blocks.append("\n".join([*head, *rows]))
+        """A row for each page of the documentation."""
+        rows = [(page.topic, page.title) for page in pages]
         usage = "`agentcore-patch docs tutorial` shows the first of them to read."
-        return _blocks(*blocks, self.wrapped(usage))
+        return _blocks(self.table(("TOPIC", "TITLE"), rows), self.wrapped(usage))
 
     def edits(self, result: EditList) -> str:
         return _blocks(
@@ -186,12 +164,20 @@ class ResultOutput(TextOutput):
             if result.error
         )
 
-    def _heading(self, install: Install) -> str:
-        """Name the SGLang and the way it was found; only with -v."""
-        if not self.verbose:
-            return ""
-        return self.wrapped(
-            f"SGLang {install.version} in {install.package} ({install.found})"
+    def _result(
+        self,
+        result: ApplyResult | StatusResult | RevertResult,
+        table: str,
+        sentences: Iterator[str],
+    ) -> str:
+        """A table of files, and sentences; with -v, how the SGLang was found."""
+        install = result.install
+        found = f"SGLang {install.version} in {install.package} ({install.found})"
+        return _blocks(
+            self.wrapped(found) if self.verbose else "",
+            table,
+            self.paragraph(*sentences),
+            self.paragraph(*_source_notes(result)),
         )
 
 

@@ -120,7 +120,10 @@ class Place:
         self._lines = lines
         self._offsets = [0, *accumulate(map(len, lines))]
         self._text = "".join(lines)
-        node = ast.parse(self._text).body[0]
+        try:
+            node = ast.parse(self._text).body[0]
+        except SyntaxError as error:
+            raise CannotPlace(f"the edits before it broke it: {error}") from error
         if is_inner:
             assert isinstance(node, ast.If)
             node = node.body[0]
