@@ -30,7 +30,6 @@ from agentcore_patches.edits.place import (
     SourceFile,
     definitions,
     end_line,
-    first_line,
 )
 
 
@@ -272,8 +271,7 @@ class Decorate(DefinitionEdit):
         if any(matches(wanted, existing) for existing in place.node.decorator_list):
             return False
         new = f"@{self.decorator}"
-        top = first_line(place.node)
-        place.insert(top, place.node, *self.comment, new, grows=True)
+        place.insert(place.top, place.node, *self.comment, new, grows=True)
         return True
 
 
