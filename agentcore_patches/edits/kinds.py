@@ -30,6 +30,7 @@ from agentcore_patches.edits.place import (
     SourceFile,
     definitions,
     end_line,
+    first_line,
 )
 
 
@@ -271,7 +272,8 @@ class Decorate(DefinitionEdit):
         if any(matches(wanted, existing) for existing in place.node.decorator_list):
             return False
         new = f"@{self.decorator}"
-        place.insert(place.top, place.node, *self.comment, new, grows=True)
+        top = first_line(place.node)
+        place.insert(top, place.node, *self.comment, new, grows=True)
         return True
 
 

@@ -115,7 +115,6 @@ class Place:
         if is_inner:
             # So that Python can parse it alone.
             lines, start = ["if True:\n", *lines], start - 1
-        self.top = 1 if is_inner else 0
         self._source = source
         self._start = start
         self._lines = lines

@@ -11,7 +11,6 @@ import pytest
 from agentcore_patches.edits import (
     AddField,
     AddMethod,
-    Decorate,
     Import,
     Insert,
     Land,
@@ -39,19 +38,6 @@ def test_a_member_is_searched_for_in_a_class_that_changes_too() -> None:
             SourceConflict, match=f"in `Answer.f`, .*: `f` is .*{found}"
         ):
             rewritten(source, FIELD, edit)
-
-
-def test_the_last_decorator_is_the_outermost_and_keeps_its_comment() -> None:
-    source = "class A:\n    def g(self): ...\n\n    def f(self): ...\n"
-    edits = [Decorate(FILE, "A.f", name, note=f"of {name}") for name in ("one", "two")]
-    for _ in range(2):
-        source = rewritten(source, *edits, AddMethod(FILE, "A", "def h(self): ..."))
-        assert source == (
-            "class A:\n    def g(self): ...\n\n"
-            "    # agentcore-patch: of two\n    @two\n"
-            "    # agentcore-patch: of one\n    @one\n    def f(self): ...\n\n"
-            "    def h(self): ...\n"
-        )
 
 
 BYTES = {
