@@ -1,6 +1,7 @@
 """`apply`, `status`, `revert` for a program: typed results, typed errors, no printing.
 
-Where hashes show that everything is in place, nothing is planned.
+Where hashes show that everything is in place, nothing is planned and libcst is not
+imported.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""CPU time of the command, whole process, against `import sglang`.
+"""CPU time of the command, whole process, against `import sglang` and a rewriter.
 
     python benchmarks/install.py [--quick] [--json FILE]
 
 Measured twice: with the installer's bytecode (uv: none, pip: all), and with bytecode of
 all modules. The commands run in turns, so that a busy machine slows them alike; the
-first turn does not count. Ratios compare the medians. Waiting for the disk is left out.
-Needs SGLang in this interpreter; its install is copied, never changed.
+first turn does not count. Ratios compare the medians. The rewriter parses the files that
+`apply` edits with libcst, prints and compiles them, and writes nothing: what any tool of
+this kind pays. Waiting for the disk is left out. Needs SGLang in this interpreter; its
+install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,18 @@ from statistics import median
 
 import report
 from trees import copies
+
+from agentcore_patches import apply
+from agentcore_patches.state.ownership import is_created
+
+REWRITER = """
+import sys
+import click, libcst
+for name in sys.argv[1:]:
+    with open(name, "rb") as file:
+        code = libcst.parse_module(file.read()).bytes
+    compile(code, name, "exec", dont_inherit=True)
+"""
 
 
 def timed(env: Mapping[str, str], *command: str) -> float:
@@ -48,11 +62,17 @@ def measured(
         env["PYTHONPYCACHEPREFIX"] = str(vanilla.with_name("bytecode"))
     command = ("-m", "agentcore_patches")
     target = ("--sglang-dir", str(patched / "sglang"))
+    edited = [
+        str(vanilla / "sglang" / file.path)
+        for file in apply(sglang_dir=vanilla / "sglang", dry_run=True).files
+        if not is_created(file.path)
+    ]
     times: dict[str, list[float]] = {}
     for _ in range(turns):
         shutil.copytree(vanilla, fresh)
         for name, line in (
             ("import sglang", ("-c", "import sglang")),
+            ("rewriter", ("-c", REWRITER, *edited)),
             ("python -c pass", ("-c", "pass")),
             ("apply", (*command, "apply", "--sglang-dir", str(fresh / "sglang"))),
             ("apply, nothing to do", (*command, "apply", *target)),
@@ -65,6 +85,7 @@ def measured(
             "what": f"{name}, bytecode {bytecode}, ms",
             "command": (own := median(found[1:])),
             "to_import_sglang": own / median(times["import sglang"][1:]),
+            "to_rewriter": own / median(times["rewriter"][1:]),
         }
         for name, found in times.items()
     ]
@@ -80,7 +101,9 @@ def main() -> None:
             for bytecode in ("as installed", "all")
             for row in measured(vanilla, patched, turns, bytecode)
         ]
-    report.show("The command against `import sglang`", rows, options.json)
+    report.show(
+        "The command against `import sglang` and a rewriter", rows, options.json
+    )
 
 
 if __name__ == "__main__":

@@ -1,20 +1,14 @@
-"""Base classes of all edits, and of edits in a definition."""
+"""Base classes of all edits, and of edits in the tree of a definition."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import ClassVar
 
+from agentcore_patches.edits.cst_tools import Definition
 from agentcore_patches.edits.matching import InvalidEdit, headline
-from agentcore_patches.edits.place import Place, SourceFile
-
-OWNER = "agentcore-patch"
-
-# With the deepest indentation of SGLang's code, no line has more than 88 characters.
-_COMMENT_WIDTH = 66
 
 
 @dataclass(frozen=True)
@@ -47,42 +41,15 @@ class Edit(ABC):
         return ""
 
     @property
-    def comment(self) -> list[str]:
-        """The lines of the comment above the change, with owner, name and reason.
-
-        A reason that does not fit after the name gets its own line.
-        """
-        parts = [part for part in (self.name, self.note) if part]
-        if not parts:
-            return []
-        texts = [": ".join([OWNER, *parts])]
-        if len(parts) > 1 and len(texts[0]) > _COMMENT_WIDTH:
-            texts = [f"{OWNER}: {self.name}", self.note]
-        return [
-            f"# {line}"
-            for text in texts
-            for line in wrap(text, _COMMENT_WIDTH, break_on_hyphens=False)
-        ]
+    def comment(self) -> str:
+        return ": ".join(filter(None, (self.name, self.note)))
 
     def check(self) -> None:  # noqa: B027 - some kinds have nothing to check
         """Raise InvalidEdit if a part is not valid for this kind of edit."""
 
 
 @dataclass(frozen=True)
-class SourceEdit(Edit):
-    """An edit of an existing file."""
-
-    @abstractmethod
-    def apply(self, source: SourceFile) -> bool:
-        """Change a file; return False if it already has the change.
-
-        Raises:
-            CannotPlace: the place is missing, found too often, or changed by others.
-        """
-
-
-@dataclass(frozen=True)
-class ScopedEdit(SourceEdit):
+class ScopedEdit(Edit):
     """An edit of one definition.
 
     Attributes:
@@ -112,11 +79,17 @@ class ScopedEdit(SourceEdit):
 
 @dataclass(frozen=True)
 class DefinitionEdit(ScopedEdit):
-    """An edit inside its definition."""
+    """An edit to the tree of its definition."""
 
-    def apply(self, source: SourceFile) -> bool:
-        return self.change(source.place(self.scope))
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        """The shapes of all statements that it matches."""
+        return ()
 
     @abstractmethod
-    def change(self, place: Place) -> bool:
-        """Change the definition, as `apply` does."""
+    def apply(self, definition: Definition) -> Definition | None:
+        """Return the changed definition, or None if it already has the change.
+
+        Raises:
+            CannotPlace: the place is missing, found too often, or changed by others.
+        """

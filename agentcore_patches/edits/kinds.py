@@ -4,34 +4,47 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, TypeAlias
+from textwrap import indent
+from typing import ClassVar
+
+import libcst as cst
 
 from agentcore_patches.edits.base import DefinitionEdit, Edit, ScopedEdit
-from agentcore_patches.edits.bindings import is_bound
+from agentcore_patches.edits.cst_tools import (
+    Definition,
+    NodeT,
+    append_item,
+    code_of,
+    comment_lines,
+    descend,
+    insert_statements,
+    item_code,
+    lines_above,
+    replace,
+    statements_of,
+    with_keyword,
+)
 from agentcore_patches.edits.matching import (
-    Block,
     CannotPlace,
+    Captures,
     InvalidEdit,
-    blocks,
+    Step,
     capture_names,
     captures_in,
+    compared_fields,
     expect_one,
     find,
     headline,
     matches,
+    only_statement,
     parse_shape,
     refuse_unbound_captures,
+    walk,
 )
-from agentcore_patches.edits.place import (
-    Place,
-    SourceFile,
-    definitions,
-    end_line,
-    first_line,
-)
+from agentcore_patches.edits.substitution import substitute
 
 
 @dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Land(Edit):
     def where(self) -> str:
         return "the install"
 
-    def land(self, source: bytes | None) -> bytes | None:
+    def apply(self, source: bytes | None) -> bytes | None:
         """Return the source; None if the file has it, with any line endings."""
         wanted = self.text.encode()
         if source is None:
@@ -55,6 +68,28 @@ class Land(Edit):
         if source.replace(b"\r\n", b"\n") != wanted:
             raise CannotPlace("there is another file of that name")
         return None
+
+
+@dataclass(frozen=True)
+class Import(Edit):
+    """`from module import name` among the imports of a file, for its other edits."""
+
+    module: str
+    imported: str
+
+    def describe(self) -> str:
+        return f"import of `{self.imported}`"
+
+    @property
+    def text(self) -> str:
+        """The added line, with its comment at the end."""
+        return self.text_with()
+
+    def text_with(self, *others: str) -> str:
+        """Return the line that also imports other names of the module."""
+        names = ", ".join(sorted([self.imported, *others]))
+        comments = "".join(f"  {line}" for line in comment_lines(self.comment))
+        return f"from {self.module} import {names}{comments}\n"
 
 
 @dataclass(frozen=True)
@@ -86,56 +121,75 @@ class AddField(DefinitionEdit):
     def new_code(self) -> str:
         return self.declarations
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(f"{name}: ..." for name in self.fields)
+
     def check(self) -> None:
         super().check()
         added = _declarations(self.declarations)
         if self.native and _declarations(self.native).keys() != added.keys():
             raise InvalidEdit("`native` does not declare the same fields")
 
-    def change(self, place: Place) -> bool:
-        body = place.node.body
-        declared = _declared_fields(body)
-        n_present, native_places = self._look_for(place)
+    def apply(self, definition: Definition) -> Definition | None:
+        declared = _declared_fields(definition)
+        n_present, native_places = self._look_for(declared)
         n_fields = len(self.fields)
         if n_present == n_fields and not native_places:
-            return False
+            return None
         if n_present or len(native_places) not in (0, n_fields):
             raise CannotPlace("the class has some of these fields, but not all")
+        if native_places:
+            return self._replace_native(definition, native_places)
         if not declared:
             raise CannotPlace("the class declares no fields")
-        if not native_places:
-            last = declared[-1]
-            place.insert(place.below(last), last, *self.comment, self.declarations)
-        # From the last one on, so that the places of the others stay.
-        for native, code in sorted(native_places, key=lambda pair: -pair[0].lineno):
-            place.replace(native, code, self.comment)
-        return True
+        new = _new_statements(self.declarations, self.comment)
+        return insert_statements(definition, max(declared) + 1, new)
 
-    def _look_for(self, place: Place) -> tuple[int, list[tuple[ast.AnnAssign, str]]]:
-        """Count the fields that a class has; return its native ones with the new ones."""
+    def _look_for(
+        self, declared: Mapping[int, cst.AnnAssign]
+    ) -> tuple[int, dict[str, int]]:
+        """Count the fields that a class has, and find its native ones."""
         added = _declarations(self.declarations)
         native = _declarations(self.native) if self.native else {}
         n_present = 0
-        places: list[tuple[ast.AnnAssign, str]] = []
-        for existing in _declared_fields(place.node.body):
-            name = place.text_of(existing.target)
+        places: dict[str, int] = {}
+        for index, existing in declared.items():
+            target = existing.target
+            name = target.value if isinstance(target, cst.Name) else ""
             if name not in added:
                 continue
             if matches(added[name], existing):
                 n_present += 1
-            elif name in native and matches(native[name], existing):
-                code = ast.get_source_segment(self.declarations, added[name])
-                places.append((existing, str(code)))
+            elif name in native.keys() - places and matches(native[name], existing):
+                places[name] = index
             else:
                 raise CannotPlace(
-                    "the class has another field of that name: "
-                    f"`{place.text_of(existing)}`"
+                    f"the class has another field of that name: `{code_of(existing)}`"
                 )
         return n_present, places
+
+    def _replace_native(
+        self, definition: Definition, places: Mapping[str, int]
+    ) -> Definition:
+        fields = _parse_new(self.declarations).body
+        for name, field in zip(self.fields, fields, strict=True):
+            path: list[Step] = [("body", None), ("body", places[name])]
+            new = field.with_changes(leading_lines=lines_above(self.comment))
+            definition = _replace_line(definition, path, new)
+        return definition
 
 
 class Check(ScopedEdit):
     """Changes nothing; refuses sources in which the other edits would be wrong."""
+
+
+@dataclass(frozen=True)
+class ExpectDefinition(Check):
+    """Refuse a file that lacks the definition of the scope."""
+
+    def describe(self) -> str:
+        return f"a check that there is `{self.scope}`"
 
 
 @dataclass(frozen=True)
@@ -145,34 +199,29 @@ class RefuseDefinition(Check):
     def describe(self) -> str:
         return f"a check that there is no `{self.scope}`"
 
-    def apply(self, source: SourceFile) -> bool:
-        *outer, name = self.scope.split(".")
-        if definitions(source.body(outer), name):
-            raise CannotPlace("it was found, so this is another release's file")
-        return False
-
 
 @dataclass(frozen=True)
 class Expect(DefinitionEdit, Check):
-    """Refuse a file without a definition, or a definition without a shape's statement."""
+    """Refuse a definition without a statement of a shape."""
 
-    shape: str = ""
+    shape: str
 
     may_capture: ClassVar[tuple[str, ...]] = ("shape",)
 
     def describe(self) -> str:
-        return f"a check that there is `{headline(self.shape) or self.scope}`"
+        return f"a check that there is `{headline(self.shape)}`"
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.shape,)
 
     def check(self) -> None:
         super().check()
-        if self.shape:
-            parse_shape(self.shape)
-            captures_in(self.shape)
+        captures_in(parse_shape(self.shape))
 
-    def change(self, place: Place) -> bool:
-        if self.shape and not any(find(place.node, parse_shape(self.shape))):
+    def apply(self, definition: Definition) -> None:
+        if not find(definition, parse_shape(self.shape)):
             raise CannotPlace("it was not found, so this is another release's file")
-        return False
 
 
 @dataclass(frozen=True)
@@ -185,6 +234,10 @@ class RefuseField(DefinitionEdit, Check):
         names = " or ".join(f"`{name}`" for name in self.fields)
         return f"a check that there is no field {names}"
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(f"{name}: ..." for name in self.fields)
+
     def check(self) -> None:
         super().check()
         is_tuple = isinstance(self.fields, tuple)
@@ -195,14 +248,13 @@ class RefuseField(DefinitionEdit, Check):
         ):
             raise InvalidEdit(f"{self.fields!r} is not a tuple of names")
 
-    def change(self, place: Place) -> bool:
-        for field in _declared_fields(place.node.body):
-            if place.text_of(field.target) in self.fields:
+    def apply(self, definition: Definition) -> None:
+        for field in _declared_fields(definition).values():
+            if code_of(field.target) in self.fields:
                 raise CannotPlace(
-                    f"the class has a field of that name: `{place.text_of(field)}`. "
-                    "SGLang already returns this field, so the patch would write it twice"
+                    f"the class has a field of that name: `{code_of(field)}`. SGLang "
+                    "already returns this field, so the patch would write it twice"
                 )
-        return False
 
 
 @dataclass(frozen=True)
@@ -220,32 +272,35 @@ class AddParameter(DefinitionEdit):
 
     def check(self) -> None:
         super().check()
-        self._parameters()
+        self._parameter()
 
-    def change(self, place: Place) -> bool:
-        function = place.node
-        if isinstance(function, ast.ClassDef):
+    def apply(self, definition: Definition) -> Definition | None:
+        if not isinstance(definition, cst.FunctionDef):
             raise CannotPlace("it is a class, not a function")
-        [(wanted, default)] = self._parameters()
-        for existing, value in _parameters_of(function.args):
-            if existing.arg == wanted.arg:
-                if matches([wanted, default], [existing, value]):
-                    return False
-                text = place.text_of(existing)
-                text += f"={place.text_of(value)}" if value else ""
+        wanted = self._parameter()
+        params = definition.params
+        for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
+            if existing.name.value == wanted.name.value:
+                if matches(wanted, existing):
+                    return None
                 raise CannotPlace(
-                    f"the function has another parameter of that name: `{text}`"
+                    "the function has another parameter of that name: "
+                    f"`{item_code(existing)}`"
                 )
-        place.append(function, self.parameter, self.comment)
-        return True
+        # After `*args` or `*` it must not take a positional argument from the others.
+        positional = isinstance(params.star_arg, cst.MaybeSentinel)
+        kind = "params" if positional else "kwonly_params"
+        opening = definition.whitespace_before_params
+        items = append_item(getattr(params, kind), wanted, opening, self.comment)
+        return definition.with_changes(params=params.with_changes(**{kind: items}))
 
-    def _parameters(self) -> list[_Parameter]:
-        function = parse_shape(self.new_code)
-        assert isinstance(function, ast.FunctionDef)
-        found = _parameters_of(function.args)
-        if len(found) != 1 or found[0][1] is None or function.args.kwarg:
-            raise InvalidEdit(f"`{self.parameter}` is not one parameter with a default")
-        return found
+    def _parameter(self) -> cst.Param:
+        match parse_shape(self.new_code):
+            case cst.FunctionDef(params=cst.Parameters(params=[parameter])) if (
+                parameter.default is not None
+            ):
+                return parameter
+        raise InvalidEdit(f"`{self.parameter}` is not one parameter with a default")
 
 
 @dataclass(frozen=True)
@@ -265,16 +320,16 @@ class Decorate(DefinitionEdit):
         super().check()
         _expression(self.decorator)
 
-    def change(self, place: Place) -> bool:
-        if isinstance(place.node, ast.ClassDef):
+    def apply(self, definition: Definition) -> Definition | None:
+        if not isinstance(definition, cst.FunctionDef):
             raise CannotPlace("it is a class, not a function")
         wanted = _expression(self.decorator)
-        if any(matches(wanted, existing) for existing in place.node.decorator_list):
-            return False
-        new = f"@{self.decorator}"
-        top = first_line(place.node)
-        place.insert(top, place.node, *self.comment, new, grows=True)
-        return True
+        if any(
+            matches(wanted, existing.decorator) for existing in definition.decorators
+        ):
+            return None
+        new = cst.Decorator(wanted, leading_lines=lines_above(self.comment))
+        return definition.with_changes(decorators=[new, *definition.decorators])
 
 
 @dataclass(frozen=True)
@@ -295,37 +350,34 @@ class AddKeyword(DefinitionEdit):
 
     @property
     def new_code(self) -> str:
-        return f"_({self.argument})"
+        return f"_(\n{indent(self.argument, '    ')}\n)"
+
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.function,)
 
     def check(self) -> None:
         super().check()
         _expression(self.function)
         self._argument()
 
-    def change(self, place: Place) -> bool:
+    def apply(self, definition: Definition) -> Definition | None:
         argument = self._argument()
         function = _expression(self.function)
         calls = [
-            node
-            for node in ast.walk(place.node)
-            if isinstance(node, ast.Call) and matches(function, node.func)
+            path
+            for path, node in walk(definition, compared_fields)
+            if isinstance(node, cst.Call) and matches(function, node.func)
         ]
         expect_one(len(calls), f"a call of `{self.function}`")
-        [call] = calls
-        for existing in call.keywords:
-            if existing.arg == argument.arg:
-                if matches(argument, existing):
-                    return False
-                raise CannotPlace(
-                    "a call has another argument of that name: "
-                    f"`{place.text_of(existing)}`"
-                )
-        place.append(call, self.argument, self.comment)
-        return True
+        old = descend(definition, calls[0])
+        assert isinstance(old, cst.Call)
+        new = with_keyword(old, argument, self.comment)
+        return None if new is None else replace(definition, calls[0], new)
 
-    def _argument(self) -> ast.keyword:
+    def _argument(self) -> cst.Arg:
         match _expression(self.new_code):
-            case ast.Call(args=[], keywords=[argument]) if argument.arg is not None:
+            case cst.Call(args=[argument]) if argument.keyword is not None:
                 return argument
         raise InvalidEdit(f"`{headline(self.argument)}` is not one keyword argument")
 
@@ -358,30 +410,39 @@ class Insert(DefinitionEdit):
     def new_code(self) -> str:
         return capture_names(self.code)
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.before, self.after, self.code)))
+
     def check(self) -> None:
         super().check()
         if self.before and self.after:
             raise InvalidEdit("it has both `before` and `after`")
-        _parse_new(self.code)
         shape = self.before or self.after
-        if shape:
-            parse_shape(shape)
-        refuse_unbound_captures(self.code, shape)
+        refuse_unbound_captures(
+            _parse_new(self.code), parse_shape(shape) if shape else None
+        )
 
-    def change(self, place: Place) -> bool:
-        if shape := self.before or self.after:
-            block, index, captures = place.find_one(shape)
-            code = place.substituted(self.code, captures, block[index])
-        else:
-            block, code = place.node.body, self.code
-            index = 1 if ast.get_docstring(place.node) is not None else 0
-        new = _parse_new(code)
-        for start in range(len(block) - len(new) + 1):
-            if matches(new, block[start : start + len(new)]):
-                return False
-        line = place.below(block[index]) if self.after else place.above(block, index)
-        place.insert(line, block[min(index, len(block) - 1)], *self.comment, code)
-        return True
+    def apply(self, definition: Definition) -> Definition | None:
+        shape = self.before or self.after
+        if not shape:
+            start = 1 if definition.get_docstring() is not None else 0
+            return self._insert(definition, start, {})
+        places = find(definition, parse_shape(shape))
+        expect_one(len(places), f"`{headline(shape)}`")
+        [((*block_path, (_, anchor)), captures)] = places
+        assert anchor is not None
+        position = anchor if self.before else anchor + 1
+        block = self._insert(descend(definition, block_path), position, captures)
+        return None if block is None else replace(definition, block_path, block)
+
+    def _insert(self, block: NodeT, position: int, captures: Captures) -> NodeT | None:
+        new = _new_statements(self.code, self.comment, captures)
+        for start in range(len(statements_of(block)) - len(new) + 1):
+            existing = statements_of(block)[start : start + len(new)]
+            if all(map(matches, new, existing)):
+                return None
+        return insert_statements(block, position, new)
 
 
 @dataclass(frozen=True)
@@ -405,34 +466,37 @@ class Replace(DefinitionEdit):
     def new_code(self) -> str:
         return capture_names(self.new)
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.old, self.new)
+
     def check(self) -> None:
         super().check()
-        old, new = parse_shape(self.old), parse_shape(self.new)
-        for code, statement in ((self.old, old), (self.new, new)):
-            if any(blocks(statement)):
+        for code in (self.old, self.new):
+            if not isinstance(parse_shape(code), cst.SimpleStatementLine):
                 raise InvalidEdit(f"`{headline(code)}` is not a simple statement")
-        refuse_unbound_captures(self.new, self.old)
+        old, new = parse_shape(self.old), parse_shape(self.new)
+        refuse_unbound_captures(new, old)
         if matches(old, new, {}):
             raise InvalidEdit(
                 f"`{headline(self.new)}` has the shape of `{headline(self.old)}`, so "
                 "that a second apply would replace it again"
             )
 
-    def change(self, place: Place) -> bool:
-        places = place.find(parse_shape(self.old))
-        replaced = place.find(parse_shape(self.new))
+    def apply(self, definition: Definition) -> Definition | None:
+        places = find(definition, parse_shape(self.old))
+        replaced = find(definition, parse_shape(self.new))
         if not places and len(replaced) == 1:
-            return False
+            return None
         expect_one(len(places), f"`{headline(self.old)}`")
         if replaced:
             raise CannotPlace(
                 f"`{headline(self.new)}` is already there, so a second apply could not "
                 "tell them apart"
             )
-        [(block, index, captures)] = places
-        code = place.substituted(self.new, captures, block[index])
-        place.replace(block[index], code, self.comment)
-        return True
+        [(path, captures)] = places
+        [new] = _new_statements(self.new, self.comment, captures)
+        return _replace_line(definition, path, new)
 
 
 @dataclass(frozen=True)
@@ -451,53 +515,37 @@ class AddCondition(DefinitionEdit):
     def new_code(self) -> str:
         return self.condition
 
+    @property
+    def shapes(self) -> tuple[str, ...]:
+        return (self.shape,)
+
     def check(self) -> None:
         super().check()
-        captures_in(self.shape)
-        self._shape()
+        shape = parse_shape(self.shape)
+        captures_in(shape)
+        if not isinstance(shape, cst.If):
+            raise InvalidEdit(f"`{headline(self.shape)}` is not an `if`")
         _expression(self.condition)
 
-    def change(self, place: Place) -> bool:
-        shape = self._shape()
-        places = place.find(shape)
-        narrowed = [
-            one for test in self._tests() for one in place.find(_if(shape, test))
-        ]
-        if not places and len(narrowed) == 1:
-            return False
-        expect_one(len(places), f"`{headline(self.shape)}`")
-        [(block, index, _)] = places
-        statement = block[index]
-        assert isinstance(statement, ast.If)
-        margin = place.margin(statement)
-        start, end = place.span(statement.test)
-        top, colon = place.span(statement)[0], place.colon_of(statement)
-        condition = _in_parentheses(self.condition).replace("\n", f"\n{margin}")
-        note = "".join(f"{line}\n{margin}" for line in self.comment)
-        opening, closing = "", ""
-        if _binds_less(statement.test) and "(" not in place.text(top, start):
-            opening, closing = "(", ")"
-        place.rewrite(
-            (top, top, note),
-            (start, start, opening),
-            (end, end, closing),
-            (colon, colon, f" and {condition}"),
-        )
-        return True
-
-    def _shape(self) -> ast.If:
+    def apply(self, definition: Definition) -> Definition | None:
         shape = parse_shape(self.shape)
-        if not isinstance(shape, ast.If):
-            raise InvalidEdit(f"`{headline(self.shape)}` is not an `if`")
-        return shape
+        places = find(definition, shape)
+        if not places and len(find(definition, self._with_condition(shape))) == 1:
+            return None
+        expect_one(len(places), f"`{headline(self.shape)}`")
+        [(path, _)] = places
+        old = descend(definition, path)
+        assert isinstance(old, cst.If)
+        above = [*old.leading_lines, *lines_above(self.comment)]
+        new = self._with_condition(old).with_changes(leading_lines=above)
+        return replace(definition, path, new)
 
-    def _tests(self) -> list[ast.expr]:
-        """The test with the condition; an `and` may have been in parentheses, or not."""
-        test, condition = self._shape().test, _expression(self.condition)
-        tests: list[ast.expr] = [ast.BoolOp(ast.And(), [test, condition])]
-        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            tests.append(ast.BoolOp(ast.And(), [*test.values, condition]))
-        return tests
+    def _with_condition(self, statement: cst.CSTNode) -> cst.If:
+        assert isinstance(statement, cst.If)
+        parts = {"test": statement.test, "condition": _expression(self.condition)}
+        [new] = substitute(cst.parse_module("if test and condition: ..."), parts).body
+        assert isinstance(new, cst.If)
+        return statement.with_changes(test=new.test)
 
 
 @dataclass(frozen=True)
@@ -528,83 +576,75 @@ class AddMethod(ScopedEdit):
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
         return function.name if isinstance(function, kinds) else ""
 
-    def apply(self, source: SourceFile) -> bool:
-        body = source.definition(self.scope).body
-        place = source.place(self.scope)
-        if not isinstance(place.node, ast.ClassDef):
-            raise CannotPlace("it is a function, not a class")
-        if is_bound(self.method, body, self.code):
-            return False
-        last = place.node.body[-1]
-        code = self.code.strip("\n")
-        place.insert(end_line(last), last, "", *self.comment, code)
-        return True
+    @property
+    def text(self) -> str:
+        """The added source, with its comment and a blank line, not indented."""
+        return "\n".join(["", *comment_lines(self.comment), self.code.strip("\n"), ""])
 
 
-_Parameter: TypeAlias = tuple[ast.arg, ast.expr | None]
-
-
-def _parameters_of(args: ast.arguments) -> list[_Parameter]:
-    """Return the parameters of a function that have names, with their defaults."""
-    positional = [*args.posonlyargs, *args.args]
-    defaults = [None] * (len(positional) - len(args.defaults))
-    return [
-        *zip(positional, [*defaults, *args.defaults], strict=True),
-        *zip(args.kwonlyargs, args.kw_defaults, strict=True),
-    ]
-
-
-def _declared_fields(body: Block) -> list[ast.AnnAssign]:
-    return [statement for statement in body if isinstance(statement, ast.AnnAssign)]
+def _declared_fields(definition: Definition) -> dict[int, cst.AnnAssign]:
+    return {
+        index: field
+        for index, statement in enumerate(definition.body.body)
+        if (field := only_statement(statement, cst.AnnAssign)) is not None
+    }
 
 
 @cache
-def _declarations(code: str) -> Mapping[str, ast.AnnAssign]:
+def _declarations(code: str) -> dict[str, cst.AnnAssign]:
     """Return the declared fields by name; raise InvalidEdit for any other code."""
-    statements = _parse_new(code)
+    statements = _parse_new(code).body
     fields = {
-        field.target.id: field
-        for field in _declared_fields(statements)
-        if isinstance(field.target, ast.Name)
+        field.target.value: field
+        for statement in statements
+        if (field := only_statement(statement, cst.AnnAssign)) is not None
+        and isinstance(field.target, cst.Name)
     }
     if len(fields) < len(statements):
         raise InvalidEdit(f"`{code}` does not declare fields")
     return fields
 
 
-def _if(shape: ast.If, test: ast.expr) -> ast.If:
-    return ast.If(test, shape.body, shape.orelse)
-
-
-def _binds_less(expression: ast.expr) -> bool:
-    """True if an expression needs parentheses beside `and`."""
-    return isinstance(expression, ast.BoolOp | ast.IfExp | ast.Lambda | ast.NamedExpr)
-
-
-def _in_parentheses(code: str) -> str:
-    expression = _expression(code)
-    is_bare = not expression.col_offset and expression.lineno == 1
-    return f"({code})" if is_bare and _binds_less(expression) else code
+def _replace_line(
+    definition: Definition, path: Sequence[Step], new: cst.BaseStatement
+) -> Definition:
+    """Replace a simple statement; its blank lines and comments stay."""
+    old = descend(definition, path)
+    assert isinstance(old, cst.SimpleStatementLine)
+    assert isinstance(new, cst.SimpleStatementLine)
+    new = new.with_changes(
+        leading_lines=[*old.leading_lines, *new.leading_lines],
+        trailing_whitespace=old.trailing_whitespace,
+    )
+    return replace(definition, path, new)
 
 
 @cache
-def _expression(code: str) -> ast.expr:
+def _expression(code: str) -> cst.BaseExpression:
     try:
-        return ast.parse(code, mode="eval").body
-    except SyntaxError as error:
+        return cst.parse_expression(code)
+    except cst.ParserSyntaxError as error:
         raise InvalidEdit(
-            f"`{headline(code)}` cannot be parsed as an expression: {error.msg}"
+            f"`{headline(code)}` cannot be parsed as an expression: {error.message}"
         ) from error
 
 
 @cache
-def _parse_new(code: str) -> Block:
+def _parse_new(code: str) -> cst.Module:
     try:
-        body = ast.parse(capture_names(code)).body
-    except SyntaxError as error:
+        module = cst.parse_module(capture_names(code))
+    except cst.ParserSyntaxError as error:
         raise InvalidEdit(
-            f"`{headline(code)}` cannot be parsed as Python: {error.msg}"
+            f"`{headline(code)}` cannot be parsed as Python: {error.message}"
         ) from error
-    if not body:
+    if not module.body:
         raise InvalidEdit("its new code has no statement")
-    return body
+    return module
+
+
+def _new_statements(
+    code: str, comment: str = "", captures: Captures | None = None
+) -> Sequence[cst.BaseStatement]:
+    first, *rest = substitute(_parse_new(code), captures or {}).body
+    assert isinstance(first, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    return [first.with_changes(leading_lines=lines_above(comment)), *rest]

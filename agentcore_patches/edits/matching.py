@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import ast
+import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-Captures: TypeAlias = dict[str, ast.expr]
-Definition: TypeAlias = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-Block: TypeAlias = list[ast.stmt]
+import libcst as cst
 
-DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+Captures: TypeAlias = dict[str, cst.CSTNode]
+Step: TypeAlias = tuple[str, int | None]
+Path: TypeAlias = tuple[Step, ...]
+SmallT = TypeVar("SmallT", bound=cst.BaseSmallStatement)
 
 
 class CannotPlace(Exception):
@@ -48,60 +49,113 @@ def capture_names(code: str) -> str:
     return re.sub(r"\$(?=[A-Z])", _CAPTURE, code)
 
 
+def is_capture(name: str) -> bool:
+    return name.startswith(_CAPTURE)
+
+
 def spelled(code: str) -> str:
     """Return code as its author wrote it: the reverse of `capture_names`."""
     return code.replace(_CAPTURE, "$")
 
 
-def captures_of(tree: ast.AST) -> list[ast.Name]:
-    """Return the captures in code; before Python 3.12 an f-string cannot hold any."""
-    found: list[ast.Name] = []
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.Name) and node.id.startswith(_CAPTURE):
-            found.append(node)
-        elif not isinstance(node, ast.JoinedStr):
-            pending += ast.iter_child_nodes(node)
-    return found
-
-
-def captures_in(code: str) -> frozenset[str]:
+def captures_in(node: cst.CSTNode) -> frozenset[str]:
     """Return the names of captures; raise InvalidEdit where none is allowed."""
-    named = capture_names(code)
-    names = [name.id for name in captures_of(ast.parse(named))]
-    if len(names) < named.count(_CAPTURE):
+    code = cst.Module([]).code_for_node(node)
+    if _CAPTURE not in code:
+        return frozenset()
+    names = [
+        found.value
+        for _, found in walk(node, expression_fields)
+        if isinstance(found, cst.Name) and is_capture(found.value)
+    ]
+    if len(names) < code.count(_CAPTURE):
         raise InvalidEdit(
-            f"`{headline(code)}` has a capture where no expression can stand"
+            f"`{headline(spelled(code))}` has a capture where no expression can stand"
         )
     return frozenset(names)
 
 
-def refuse_unbound_captures(new: str, shape: str) -> None:
+def refuse_unbound_captures(new: cst.CSTNode, shape: cst.CSTNode | None) -> None:
     """Raise `InvalidEdit` if new code uses a capture that its shape lacks."""
-    if unbound := sorted(captures_in(new) - captures_in(shape)):
+    bound = captures_in(shape) if shape else frozenset()
+    if unbound := sorted(captures_in(new) - bound):
         raise InvalidEdit(
             f"`{spelled(unbound[0])}` of the new code is not captured by a shape"
         )
 
 
 @cache
-def parse_shape(code: str) -> ast.stmt:
+def parse_shape(code: str) -> cst.BaseStatement:
     """Parse code; raise InvalidEdit unless it is one statement."""
     try:
-        body = ast.parse(capture_names(code)).body
-    except SyntaxError as error:
-        body, reason = [], error.msg
-    else:
-        reason = f"it is {len(body)}"
-    if len(body) != 1:
+        statement = cst.parse_statement(capture_names(code))
+    except cst.ParserSyntaxError as error:
         raise InvalidEdit(
-            f"`{headline(code)}` cannot be parsed as one statement: {reason}"
-        )
-    return body[0]
+            f"`{headline(code)}` cannot be parsed as one statement: {error.message}"
+        ) from error
+    assert isinstance(statement, cst.BaseStatement)
+    return statement
 
 
-_IGNORED = ("ctx", "kind", "simple", "type_comment")
+def only_statement(statement: cst.CSTNode, kind: type[SmallT]) -> SmallT | None:
+    match statement:
+        case cst.SimpleStatementLine(body=[small]) if isinstance(small, kind):
+            return small
+    return None
+
+
+_FORMATTING = (
+    "comma",
+    "end",
+    "footer",
+    "header",
+    "indent",
+    "leading_lines",
+    "lines_after_decorators",
+    "lpar",
+    "newline",
+    "rpar",
+    "semicolon",
+    "start",
+    "trailing_whitespace",
+)
+
+
+# Places where Python allows only a name, or before 3.12 not every expression.
+_NO_CAPTURES = {
+    (cst.Arg, "keyword"),
+    (cst.Attribute, "attr"),
+    (cst.ClassDef, "name"),
+    (cst.FormattedString, "parts"),
+    (cst.FunctionDef, "name"),
+    (cst.ImportAlias, "asname"),
+    (cst.ImportAlias, "name"),
+    (cst.ImportFrom, "module"),
+    (cst.MatchAs, "name"),
+    (cst.MatchKeywordElement, "key"),
+    (cst.MatchMapping, "rest"),
+    (cst.MatchStar, "name"),
+    (cst.NameItem, "name"),
+    (cst.Param, "name"),
+}
+
+
+@cache
+def expression_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """Return the fields of a node class that may contain captures at any depth."""
+    return tuple(
+        name for name in compared_fields(kind) if (kind, name) not in _NO_CAPTURES
+    )
+
+
+@cache
+def compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    names = (field.name for field in dataclasses.fields(kind))
+    return tuple(
+        name
+        for name in names
+        if name not in _FORMATTING and not name.startswith("whitespace")
+    )
 
 
 def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
@@ -111,50 +165,82 @@ def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
     """
     if captures is not None:
         if _is_anything(pattern):
-            return node is not None
-        if isinstance(pattern, ast.Name) and pattern.id.startswith(_CAPTURE):
-            if not isinstance(node, ast.expr) or isinstance(node, ast.Starred):
-                return False
-            return matches(captures.setdefault(pattern.id, node), node)
-        match pattern, node:
-            case [ast.Expr(value=only)], [*_] if _is_anything(only):
+            return True
+        if isinstance(pattern, cst.Name) and is_capture(pattern.value):
+            first = captures.setdefault(pattern.value, node)
+            return isinstance(node, cst.CSTNode) and matches(first, node)
+    match pattern, node:
+        case cst.SimpleString(evaluated_value=one), cst.SimpleString(
+            evaluated_value=other
+        ):
+            return one == other
+        case cst.CSTNode(), cst.CSTNode():
+            kind = type(pattern)
+            return kind is type(node) and all(
+                matches(
+                    getattr(pattern, name),
+                    getattr(node, name),
+                    None if (kind, name) in _NO_CAPTURES else captures,
+                )
+                for name in compared_fields(kind)
+                if not (
+                    captures is not None
+                    and name == "orelse"
+                    and getattr(pattern, name) is None
+                )
+            )
+        case [*ones], [*others]:
+            if captures is not None and len(ones) == 1 and _is_anything(ones[0]):
                 return True
-            case ast.Call(args=[only], keywords=[]), ast.Call() if _is_anything(only):
-                return matches(pattern.func, node.func, captures)
-    if isinstance(pattern, list):
-        return len(pattern) == len(node) and all(
-            matches(one, other, captures)
-            for one, other in zip(pattern, node, strict=True)
-        )
-    if isinstance(pattern, ast.AST):
-        return type(pattern) is type(node) and all(
-            matches(value, getattr(node, name), captures)
-            for name, value in ast.iter_fields(pattern)
-            if name not in _IGNORED and (captures is None or name != "orelse" or value)
-        )
-    return type(pattern) is type(node) and bool(pattern == node)
+            return len(ones) == len(others) and all(
+                matches(one, other, captures)
+                for one, other in zip(ones, others, strict=True)
+            )
+    return bool(pattern == node)
 
 
 def _is_anything(pattern: object) -> bool:
-    return isinstance(pattern, ast.Constant) and pattern.value is ...
+    """True if it is `...`: an expression, an argument, or a whole suite."""
+    match pattern:
+        case cst.Ellipsis():
+            return True
+        case cst.Arg(value=value) | cst.Expr(value=value):
+            return isinstance(value, cst.Ellipsis)
+        case cst.SimpleStatementSuite(body=[only]):
+            return _is_anything(only)
+    return False
 
 
-def find(node: ast.AST, shape: ast.stmt) -> Iterator[tuple[Block, int, Captures]]:
-    """Yield every statement of a shape: its block, its index there, its captures."""
-    for block in blocks(node):
-        for index, statement in enumerate(block):
-            captures: Captures = {}
-            if matches(shape, statement, captures):
-                yield block, index, captures
-            yield from find(statement, shape)
+def find(definition: cst.CSTNode, pattern: cst.CSTNode) -> list[tuple[Path, Captures]]:
+    """Return every statement of a shape in a definition, in source order."""
+    found: list[tuple[Path, Captures]] = []
+    for path, node in walk(definition, lambda kind: _BLOCKS):
+        captures: Captures = {}
+        in_block = isinstance(node, cst.BaseStatement) and path[-1][1] is not None
+        if in_block and matches(pattern, node, captures):
+            found.append((path, captures))
+    return found
 
 
-def blocks(node: ast.AST) -> Iterator[Block]:
-    """Yield the blocks of a node, without the blocks of their statements."""
-    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-        match getattr(node, name, None):
-            case [ast.stmt(), *_] as block:
-                yield block
-            case [*parts]:
-                for part in parts:
-                    yield from blocks(part)
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
+
+
+def walk(
+    node: cst.CSTNode, fields: Callable[[type[cst.CSTNode]], Iterable[str]]
+) -> Iterator[tuple[Path, cst.CSTNode]]:
+    """Yield everything below a node, following the fields in `fields` for its class."""
+    pending: list[tuple[Path, cst.CSTNode]] = [((), node)]
+    while pending:
+        path, node = pending.pop()
+        if path:
+            yield path, node
+        children: list[tuple[Path, cst.CSTNode]] = []
+        for name in fields(type(node)):
+            value = getattr(node, name, None)
+            if isinstance(value, list | tuple):
+                children += [
+                    ((*path, (name, index)), child) for index, child in enumerate(value)
+                ]
+            elif isinstance(value, cst.CSTNode):
+                children.append(((*path, (name, None)), value))
+        pending += reversed(children)

@@ -48,7 +48,7 @@ def make_plan(
         SourceConflict: a place is missing, found too often, or changed; or new code needs
             definitions that the install lacks.
     """
-    # `status` needs none of these.
+    # Importing libcst takes longer than the rest of `status`.
     from agentcore_patches.edits import Check, apply_edits
     from agentcore_patches.planning.classes import Install
     from agentcore_patches.planning.name_check import refuse_unbound_updates

@@ -1,7 +1,7 @@
 """Tests of SGLang's own processor of Qwen2-VL, patched.
 
 Run like `in_sglang`. Its arguments are the folder of the tiny vision model and an image's
-URL, which cannot be imported here: `agentcore_verify` needs click.
+URL, which cannot be imported here: `agentcore_verify` needs libcst.
 """
 
 from __future__ import annotations

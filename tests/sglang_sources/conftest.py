@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 
 from agentcore_patches import edits
-from agentcore_patches.edits import Edit, place
+from agentcore_patches.edits import Edit, source
 from agentcore_patches.planning import classes, plan
 
 T = TypeVar("T")
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module", autouse=True)
 def planned_once() -> Iterator[Callable[[], None]]:
-    """Cache the planner's results per file.
+    """Cache the planner's results per file and per definition.
 
-    Tests change one file, and most releases have the same ones. The
+    Tests change one file or definition, and most releases have the same ones. The
     garbage collector would spend a third of the time on the cache. The fixture is a
     function that clears the cache: a release's mutants leave gigabytes.
     """
@@ -36,7 +36,7 @@ def planned_once() -> Iterator[Callable[[], None]]:
             clear()
         gc.collect()
 
-    parse = lru_cache(maxsize=64)(place.parse.__wrapped__)
+    parse = lru_cache(maxsize=64)(source.parse.__wrapped__)
     applied = remembered(edits.apply_edits)
 
     def apply_edits(
@@ -48,8 +48,9 @@ def planned_once() -> Iterator[Callable[[], None]]:
         for name in ("_imports_of", "_definitions_of", "_members_of"):
             patched.setattr(classes, name, remembered(getattr(classes, name)))
         patched.setattr(edits, "apply_edits", apply_edits)
+        patched.setattr(source, "_edit_definition", remembered(source._edit_definition))
         patched.setattr(plan, "_check", remembered(plan._check))
-        patched.setattr(place, "parse", parse)
+        patched.setattr(source, "parse", parse)
         patched.setattr(classes, "parse", remembered(parse))
         gc.disable()
         yield forget

@@ -172,8 +172,7 @@ def test_commands_with_nothing_to_do_import_no_heavy_modules(
     told = subprocess.check_output([sys.executable, "-c", code, *args], text=True)
     loaded = told.partition("LOADED")[2].split()
     assert "agentcore_patches.state.transaction" in loaded
-    heavy = "rich requests packaging importlib.metadata logging difflib tokenize"
-    heavy += " agentcore_patches.edits"
+    heavy = "libcst rich requests packaging importlib.metadata logging difflib"
     assert not {*loaded} & {*heavy.split()}
 
 

@@ -307,7 +307,7 @@ def test_only_what_a_profile_knows_is_sent() -> None:
             assert {*subject.body("plain")} == known
 
 
-def test_the_program_token_exact_needs_no_sglang() -> None:
+def test_the_program_token_exact_needs_neither_sglang_nor_libcst() -> None:
     code = (
         "import sys\n"
         "from agentcore_patches.command.token_exact import run\n"
@@ -318,7 +318,7 @@ def test_the_program_token_exact_needs_no_sglang() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "'agentcore_verify'" in done.stdout
-    for name in ("sglang", "torch"):
+    for name in ("sglang", "libcst", "torch"):
         assert f"'{name}'" not in done.stdout
 
 

@@ -188,14 +188,13 @@ def test_a_bug_is_reported_without_a_traceback(
 def test_a_missing_module_is_reported(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(
-        sys.modules, "agentcore_patches.command.page_output", raising=False
-    )
+    monkeypatch.setitem(sys.modules, "libcst", None)
+    for module in [name for name in sys.modules if ".edits" in name]:
+        monkeypatch.delitem(sys.modules, module)
 
-    ran = run("docs", "security")
+    ran = run("apply")
 
-    assert ran.code == 2 and "needs the module rich.console" in ran.err
+    assert ran.code == 2 and "needs the module libcst" in ran.err
 
 
 def test_an_interrupt_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

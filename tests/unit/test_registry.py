@@ -89,7 +89,7 @@ def test_all_code_that_lands_is_plain_text_and_parses() -> None:
         code = edit.text if isinstance(edit, Land) else edit.new_code
         assert code.isascii()
         ast.parse(code)
-        assert "".join(edit.comment).isascii()
+        assert edit.comment.isascii()
         assert [line for line in code.splitlines() if len(line) > 88] == [], edit.file
 
 

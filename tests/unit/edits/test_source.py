@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import replace
 from textwrap import indent
@@ -13,9 +14,11 @@ from agentcore_patches.edits import (
     AddMethod,
     Import,
     Insert,
+    InvalidEdit,
     Land,
     apply_edits,
 )
+from agentcore_patches.edits.unneeded import unneeded
 from agentcore_patches.errors import SourceConflict
 from tests.unit.edits.tables import (
     FILE,
@@ -40,6 +43,13 @@ def test_a_member_is_searched_for_in_a_class_that_changes_too() -> None:
             rewritten(source, FIELD, edit)
 
 
+def test_a_method_of_an_inner_class_is_refused_beside_edits_around_it() -> None:
+    source = b"class Answer:\n    class Inner:\n        n: int\n\n    text: str\n"
+    inner = AddMethod(FILE, "Answer.Inner", "def method(self): ...")
+    with pytest.raises(InvalidEdit, match="a method is for a class in a definition"):
+        apply_edits(source, [inner, FIELD])
+
+
 BYTES = {
     "a coding cookie": b"# -*- coding: latin-1 -*-\nname = '\xe9'\n"
     b"def f(data):\n<    log(data)\n>    return data # \xe9",
@@ -48,7 +58,6 @@ BYTES = {
         "x = 'a\u2028b\x85c\x1cd\x0be'\n"
         "def f(data):\n    y = '\u2029'\n<    log(data)\n>    return data\n"
     ).encode(),
-    "a form feed at the start": b"\x0cdef f(data):\n<    log(data)\n>    return data\n",
     "a form feed inside": b"def f(data):\n    x = 1\n<    log(data)\n>\x0c\n    return data\n",
     "mixed line ends": b"x = 1\r\n"
     b"def f(data):\r\n    y = 2\n<    log(data)\r\n>    return data\r\n\nz = 3\n",
@@ -88,6 +97,7 @@ def test_an_import_of_a_name_that_the_file_binds_is_refused(binding: str) -> Non
 
 
 UNPARSED = "cannot be parsed as Python"
+LINE_ENDS = "it has form feeds, or carriage returns as line ends"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +108,8 @@ UNPARSED = "cannot be parsed as Python"
         (b"x = '\xff'\n", "cannot be decoded"),
         (b"# coding: nonsense\n", "cannot be decoded"),
         pytest.param(b"x = " + b"(" * 9999, UNPARSED, id="parentheses"),
+        (b"\x0cdef f(data):\n    return data\n", LINE_ENDS),
+        (b"def f(data):\r    return data\rx = 1\r", LINE_ENDS),
         (None, "there is no such file"),
     ],
 )
@@ -121,3 +133,20 @@ def test_a_module_lands_once_with_any_line_ends(text: str) -> None:
 
 def test_a_module_does_not_land_on_another_file() -> None:
     assert_refused(LAND, b"x = 1\n", "there is another file of that name")
+
+
+def test_statements_that_no_edit_needs_are_not_parsed() -> None:
+    source = (
+        "class C:\n"
+        "    x: int  # the first\n"
+        "    y: int\n"
+        "    def f(self, data):\n"
+        "        a = 1\n"
+        "        return data\n"
+        "    def g(self): ...\n"
+    )
+    [definition] = ast.parse(source).body
+    lines = source.splitlines(keepends=True)
+    edit = Insert(FILE, "C.f", "log(data)", before="return data")
+    # New fields would come after the last one.
+    assert unneeded(definition, lines, "C", [edit]) == [(1, 2), (4, 5), (6, 7)]

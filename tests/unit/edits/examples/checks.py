@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     Expect,
+    ExpectDefinition,
     RefuseDefinition,
     RefuseField,
 )
@@ -25,7 +26,7 @@ EXAMPLES: Examples = {
           class Answer:
               ids: list
     """,
-    Expect(FILE, "Answer.send"): """
+    ExpectDefinition(FILE, "Answer.send"): """
         = a check that there is `Answer.send`
         a class with the method
           class Answer:

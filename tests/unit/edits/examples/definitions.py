@@ -174,20 +174,21 @@ EXAMPLES: Examples = {
     AddMethod(
         FILE,
         "Outer.Answer",
-        "async def method(self):\n    x = 1\n\n    return x",
-    ): """
-        method with a blank line, of a class in a class
+        'async def method(self):\n    """Twice.\n\n    Or none.\n    """',
+    ): '''
+        method with a blank line in its docstring, of a class in a class
           class Outer:
               class Answer:
                   x = 1
         +
         +         async def method(self):
-        +             x = 1
+        +             """Twice.
         +
-        +             return x
+        +             Or none.
+        +             """
 
               def method(self): pass
-    """,
+    ''',
     AddParameter(FILE, "f", "trace: Optional[Trace] = None"): """
         = parameter `trace: Optional[Trace] = None`
         the only parameter
@@ -255,6 +256,7 @@ EXAMPLES: Examples = {
 
 MALFORMED: Words = {
     AddField(FILE, "Answer", "ids = None"): "`ids = None` does not declare fields",
+    AddField(FILE, "Answer", "a: int = 0; b: int = 0"): "`a: int = 0; b: int = 0` does not declare fields",
     AddField(FILE, "Answer", ""): "its new code has no statement",
     AddField(FILE, "Answer", "a: int = 0", native="b: int = 0"): "`native` does not declare the same fields",
     AddField(FILE, "", "ids: int = 0"): "the scope `` is not a dotted name",
