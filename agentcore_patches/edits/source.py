@@ -19,7 +19,6 @@ from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
 from agentcore_patches.edits.kinds import (
     AddMethod,
-    ExpectDefinition,
     Import,
     Land,
     RefuseDefinition,
@@ -64,9 +63,9 @@ def apply_edits(
             changed[edit] = splice is not None
             if splice is not None:
                 splices.append(splice)
-        elif isinstance(edit, ExpectDefinition | RefuseDefinition):
+        elif isinstance(edit, RefuseDefinition):
             with _placing(edit):
-                module.look_at(edit)
+                module.refuse(edit.scope)
             changed[edit] = False
     by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     for scope, group in by_scope.items():
@@ -122,14 +121,11 @@ class _Spans:
     def span(self, scope: str) -> tuple[int, int]:
         return span(self._definition(scope))
 
-    def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:
-        """Raise CannotPlace unless the module defines, or lacks, the scope as expected."""
-        *outer, name = check.scope.split(".")
+    def refuse(self, scope: str) -> None:
+        """Raise CannotPlace if the module defines a scope."""
+        *outer, name = scope.split(".")
         body = self._definition(".".join(outer)).body if outer else self._tree.body
-        there = [node for node in body if _is_definition(node, name)]
-        if isinstance(check, ExpectDefinition):
-            expect_one_definition(name, len(there))
-        elif there:
+        if any(_is_definition(node, name) for node in body):
             raise CannotPlace("it was found, so this is another release's file")
 
     def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:

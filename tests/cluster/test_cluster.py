@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -223,21 +222,6 @@ def test_workers_that_start_together_all_import_patched_sources(
     assert imported == "True"
     for node in cluster.nodes:
         assert texts(node.package) == patched
-
-
-def test_the_example_starts_its_own_ray(
-    cluster: Cluster, tree: Tree, patched: dict[str, bytes]
-) -> None:
-    package = tree("own")
-    path = str(package.parent)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        ran = cluster.python(str(EXAMPLE), PYTHONPATH=path, RAY_TMPDIR=folder)
-
-    assert ran.returncode == 0, ran.stderr
-    told = ran.stdout.splitlines()
-    assert len(told) == 8, ran.stdout
-    assert all(line.endswith(f"{package} is complete") for line in told)
-    assert texts(package) == patched
 
 
 REFUSED = """

@@ -7,7 +7,6 @@ from tests.unit.edits.tables import FILE, Examples
 
 EXAMPLES: Examples = {
     Import(FILE, "sglang.srt", "agentcore", name="hooks", note="calls"): """
-        = import of `agentcore`
         above the first import from the package
           import os
           from sglang.srt_kernel import x
