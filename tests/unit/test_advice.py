@@ -100,12 +100,6 @@ def test_advised_edits_belong_to_the_named_sglang(
     ("text", "target", "expected"),
     [
         (
-            "Run `agentcore-patch revert --force`, or `agentcore-patch list`.",
-            {"--sglang-dir": "/x/sglang"},
-            "Run `agentcore-patch revert --force --sglang-dir /x/sglang`, or "
-            "`agentcore-patch list`.",
-        ),
-        (
             "`agentcore-patch status`",
             {"--python": "my env/bin/python"},
             "`agentcore-patch status --python 'my env/bin/python'`",
