@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentcore_patches._version import __version__, full_version
+from agentcore_patches.errors import and_list
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import advise_on, is_older_than_supported
 from agentcore_patches.patches import registry
@@ -245,7 +246,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
         )
     if removed := result.removed:
         was = "would be" if would else "was" if len(removed) == 1 else "were"
-        yield f"{_and(removed)} {was} removed."
+        yield f"{and_list(removed)} {was} removed."
     if would:
         yield _DRY_RUN
     else:
@@ -334,17 +335,17 @@ def _changed(result: StatusResult) -> Iterator[str]:
         paths[file.state].append(file.path)
     if edited := paths[FileState.EDITED]:
         yield (
-            f"Edited since: {_and(edited)}. Undo that change, or discard it with "
+            f"Edited since: {and_list(edited)}. Undo that change, or discard it with "
             "`agentcore-patch revert --force`."
         )
     if replaced := paths[FileState.REPLACED]:
         yield (
-            f"Replaced since, perhaps by a reinstall of SGLang: {_and(replaced)}. To "
+            f"Replaced since, perhaps by a reinstall of SGLang: {and_list(replaced)}. To "
             f"patch again: `{_apply(result.install)}`."
         )
     if missing := paths[FileState.MISSING]:
         yield (
-            f"Missing: {_and(missing)}. Restore the files with `agentcore-patch revert "
+            f"Missing: {and_list(missing)}. Restore the files with `agentcore-patch revert "
             "--force`, or reinstall SGLang."
         )
 
@@ -436,7 +437,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
     if differing := [file.path for file in result.files if file.pristine is False]:
         differ = "differs" if len(differing) == 1 else "differ"
         yield (
-            f"Apart from the patches, {_and(differing)} {differ} from the wheel of "
+            f"Apart from the patches, {and_list(differing)} {differ} from the wheel of "
             f"{release}. These changes are kept."
         )
     if result.files and (result.install.editable or not result.install.dist_info):
@@ -464,14 +465,11 @@ def _apply(install: Install) -> str:
     return f"agentcore-patch apply{unlisted}"
 
 
-def _and(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _named(patches: Sequence[str]) -> str:
     """Return the names of the core and of extras as words."""
-    return _and([f"the {name}" if name == registry.CORE else name for name in patches])
+    return and_list(
+        [f"the {name}" if name == registry.CORE else name for name in patches]
+    )
 
 
 def _are(patches: Sequence[str]) -> str:
