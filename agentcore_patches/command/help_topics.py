@@ -24,6 +24,8 @@ Environment variables of this command:
   NO_COLOR         if set, no colours, as with TERM=dumb; --color overrides it
   PAGER            the pager in which `docs` shows a page
   RAY_ADDRESS      the cluster that --ray auto means
+  VIRTUAL_ENV, CONDA_PREFIX
+                   where to look for an SGLang to suggest, if there is none
   AGENTCORE_DEBUG  if set, show the traceback of a bug
 
 Environment variables of a patched server:

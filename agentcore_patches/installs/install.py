@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from agentcore_patches.disk.filesystem import read_bytes
-from agentcore_patches.disk.privileges import access
+from agentcore_patches.disk.privileges import rights_of_owner
 from agentcore_patches.errors import AccessError, UnsupportedTarget, UsageError
 from agentcore_patches.installs.interpreters import Look, ask, look_here
 from agentcore_patches.installs.metadata import dist_info_of, hex_digest, read_record
@@ -119,10 +119,16 @@ def pristine(install: Install, hashes: Mapping[str, str]) -> dict[str, bool | No
 def read_texts(install: Install, paths: Iterable[str]) -> dict[str, bytes]:
     """Return the contents of the existing files by path, or raise AccessError."""
     texts = {}
-    with access(install.package, "Nothing was changed."):
-        for path in paths:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                texts[path] = read_bytes(install.package / path, follow=True)
+    try:
+        with rights_of_owner(install.package):
+            for path in paths:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    texts[path] = read_bytes(install.package / path, follow=True)
+    except OSError as error:
+        raise AccessError(
+            f"Cannot read {error.filename}: {error.strerror}. Nothing was changed.",
+            hint="Run the command as a user who may read SGLang's files.",
+        ) from error
     return texts
 
 
@@ -146,10 +152,19 @@ def _in_folder(folder: Path) -> Path:
         ) from None
     if _is_package(package):
         return package
-    raise UnsupportedTarget(
-        f"{package} is not SGLang's package folder.",
-        hint="Give the `sglang` folder itself, the one that holds `srt/`.",
+    likely = [
+        package / "sglang",
+        package / "python" / "sglang",
+        *package.glob("lib/python3*/site-packages/sglang"),
+        package.parent,
+    ]
+    likely_place = next((place for place in likely if _is_package(place)), None)
+    advice = (
+        f"Did you mean --sglang-dir {likely_place}?"
+        if likely_place
+        else "Give the `sglang` folder itself, the one that holds `srt/`."
     )
+    raise UnsupportedTarget(f"{package} is not SGLang's package folder.", hint=advice)
 
 
 def _is_package(folder: Path) -> bool:
@@ -158,7 +173,7 @@ def _is_package(folder: Path) -> bool:
 
 def _package_of(seen: Look, python: str) -> Path:
     if seen.origin is None:
-        raise UnsupportedTarget(f"{python} has no SGLang.", hint=_NAME_ANOTHER)
+        _refuse_absent(python)
     package = Path(seen.origin).resolve().parent
     if not _is_package(package):
         raise UnsupportedTarget(
@@ -167,3 +182,31 @@ def _package_of(seen: Look, python: str) -> Path:
             hint=_NAME_ANOTHER,
         )
     return package
+
+
+def _refuse_absent(python: str) -> NoReturn:
+    """Raise an error: an interpreter has no SGLang. Its hint suggests what to do."""
+    other = _neighbour(python)
+    if other:
+        raise UnsupportedTarget(
+            f"{python} has no SGLang, but {other} has.",
+            hint=f"Add `--python {other}`.",
+        )
+    raise UnsupportedTarget(f"{python} has no SGLang.", hint=_NAME_ANOTHER)
+
+
+def _neighbour(python: str) -> Path | None:
+    """Return the interpreter of a nearby environment that has an SGLang."""
+    environments = (
+        ".venv",
+        os.environ.get("VIRTUAL_ENV"),
+        os.environ.get("CONDA_PREFIX"),
+    )
+    for environment in filter(None, environments):
+        candidate = Path(environment) / "bin" / "python"
+        if candidate.is_file() and candidate != Path(python):
+            with suppress(UnsupportedTarget):
+                origin = ask(candidate).origin
+                if origin is not None and _is_package(Path(origin).parent):
+                    return candidate
+    return None

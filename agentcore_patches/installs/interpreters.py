@@ -62,9 +62,13 @@ def ask(python: Path) -> Look:
 
     command = python if python.is_file() else shutil.which(python)
     if command is None:
-        raise UnsupportedTarget(
-            f"There is no program {python}.", hint=_GIVE_AN_INTERPRETER
+        inside = python / "bin" / "python"
+        advice = (
+            f"Did you mean --python {inside}?"
+            if inside.exists()
+            else _GIVE_AN_INTERPRETER
         )
+        raise UnsupportedTarget(f"There is no program {python}.", hint=advice)
     try:
         # In the root folder, so that it does not import from the current one; without
         # bytecode, so that the run leaves nothing behind.

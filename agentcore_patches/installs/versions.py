@@ -58,9 +58,17 @@ def advise_on(version: str) -> str:
     supported = f"agentcore-patch {__version__} supports SGLang {first} to {last}."
     if is_older_than_supported(version):
         return f"{supported} Install one of these (`pip install sglang=={last}`)."
+    parsed = _parsed(version)
+    own = ""
+    if parsed is not None and (parsed.is_devrelease or parsed.is_postrelease):
+        own = (
+            "This is a development version. If it is a supported release with your own "
+            "commits, install it with SETUPTOOLS_SCM_PRETEND_VERSION="
+            f"{nearest(version)}+own set. "
+        )
     return (
-        f"{supported} `agentcore-patch apply --unlisted` patches another version if the "
-        "edits of a supported release fit it."
+        f"{supported} {own}`agentcore-patch apply --unlisted` patches another version if "
+        "the edits of a supported release fit it."
     )
 
 
@@ -125,7 +133,7 @@ def _parsed(version: str) -> Version | None:
         return None
 
 
-def nearest(version: str, releases: Sequence[str]) -> str:
+def nearest(version: str, releases: Sequence[str] = SUPPORTED_VERSIONS) -> str:
     """Return the newest of the releases up to a version, or else the oldest.
 
     Of an unknown version, it is the newest of all.

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from agentcore_patches import __version__
+from agentcore_patches import __version__, api
+from agentcore_patches.edits import Edit
 from agentcore_patches.patches import registry
-from agentcore_patches.patches.paths import LANDED
+from agentcore_patches.patches.paths import COMMUNICATOR_MIXIN, LANDED
+from agentcore_patches.results import PatchState
 from tests.helpers.planning import VERSION
 from tests.helpers.terminal import shown_on_terminal
 from tests.helpers.trees import Photograph, photograph
@@ -101,6 +103,29 @@ def test_apply_status_and_revert(run: Run, package: Path) -> None:
     assert not (package / OURS).exists()
     assert document(run("revert", "--json"))["changed"] is False
     assert run("status", "--check").returncode == 1
+
+
+def test_patches_of_a_version_that_changed_one_more_file_are_reverted(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = picture(package)
+    api.apply(sglang_dir=package)
+    edits, order = registry.edits, registry.WRITING_ORDER
+
+    def without_a_file(name: str, version: str) -> tuple[Edit, ...]:
+        own = edits(name, version)
+        return tuple(edit for edit in own if edit.file != COMMUNICATOR_MIXIN)
+
+    # A later version, whose patches no longer change a file.
+    kept = tuple(path for path in order if path != COMMUNICATOR_MIXIN)
+    monkeypatch.setattr(registry, "WRITING_ORDER", kept)
+    monkeypatch.setattr(registry, "edits", without_a_file)
+    monkeypatch.setattr(registry, "fingerprint", lambda: "b" * 64)
+    status = api.status(sglang_dir=package)
+    assert status.state is PatchState.OUTDATED
+    for found in (status, api.revert(sglang_dir=package)):
+        assert COMMUNICATOR_MIXIN in [file.path for file in found.files]
+    assert picture(package) == before
 
 
 def test_applying_the_printed_diff_yields_the_same_files(

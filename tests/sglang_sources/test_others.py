@@ -50,8 +50,16 @@ def test_one_file_in_another_state_than_the_rest_is_refused(file: str) -> None:
 # NeMo RL replaces strings in the installed SGLang whenever a worker starts.
 NEMO_RL = "0.5.12.post1"
 
-# Lines of SGLang, and what such a tool writes before each. NeMo RL changes these files at
-# these lines in a branch for quantized weights.
+# Lines of SGLang, and what such a tool writes before each. NeMo RL changes these files
+# at these lines, the second set of files only in a branch for quantized weights.
+BESIDE = {
+    "srt/utils/common.py": {
+        '        "torch.nn.parameter.",\n': '        "trainer.utils.",\n'
+    },
+    "srt/distributed/device_communicators/custom_all_reduce_v2.py": {
+        "from sglang.srt.utils import is_sm100": "from sglang.srt.environ import envs\n"
+    },
+}
 WITHIN = {
     IO_STRUCT: {
         "@dataclass\nclass CheckWeightsReqInput(": "@dataclass\n"
@@ -83,9 +91,9 @@ WITHIN = {
 DECORATOR = b"@agentcore.scheduler.weight_updates.update\n"
 
 
-def change_like_nemo_rl(package: Path) -> None:
+def change_like_nemo_rl(package: Path, changes: Mapping[str, dict[str, str]]) -> None:
     """Replace strings that were not replaced yet, and files by renaming."""
-    for path, replacements in WITHIN.items():
+    for path, replacements in changes.items():
         text = (package / path).read_text()
         for anchor, new in replacements.items():
             if new not in text:
@@ -101,7 +109,7 @@ def change_like_nemo_rl(package: Path) -> None:
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """SGLang as uv unpacks it into its cache."""
-    paths = [*changed_files(NEMO_RL), *WITHIN]
+    paths = [*changed_files(NEMO_RL), *BESIDE, *WITHIN]
     return make_install(NEMO_RL, tmp_path / "cache", paths).parent
 
 
@@ -114,18 +122,20 @@ def linked(cache: Path, tmp_path: Path) -> Path:
 
 def test_changes_of_nemo_rl_are_kept_if_made_before(cache: Path, linked: Path) -> None:
     stock = contents(cache)
-    change_like_nemo_rl(linked)
+    changes = {**BESIDE, **WITHIN}
+    change_like_nemo_rl(linked, changes)
     changed = contents(linked)
 
     done = apply(sglang_dir=linked, extras=["all"])
     assert {file.path for file in done.files if file.pristine is False} == {*WITHIN}
     patched = contents(linked)
-    change_like_nemo_rl(linked)
+    change_like_nemo_rl(linked, changes)
     assert contents(linked) == patched
     assert status(sglang_dir=linked).complete
-    for path, replacements in WITHIN.items():
-        assert all(new.encode() in patched[path] for new in replacements.values())
-        assert b"agentcore" in patched[path]
+    for path, replacements in changes.items():
+        for new in replacements.values():
+            assert new.encode() in patched[path]
+        assert (b"agentcore" in patched[path]) == (path in WITHIN)
     decorated = DECORATOR + b"    def update_weights_from_distributed("
     assert decorated in patched[UPDATE_WEIGHTS_MIXIN]
 
@@ -134,12 +144,26 @@ def test_changes_of_nemo_rl_are_kept_if_made_before(cache: Path, linked: Path) -
     assert contents(cache) == stock
 
 
+def test_changes_of_nemo_rl_beside_the_patches_may_come_later(
+    cache: Path, linked: Path
+) -> None:
+    stock = contents(cache)
+    apply(sglang_dir=linked, extras=["all"])
+    change_like_nemo_rl(linked, BESIDE)
+    changed = {path: (linked / path).read_bytes() for path in BESIDE}
+    assert status(sglang_dir=linked).complete
+    assert not apply(sglang_dir=linked).changed
+    revert(sglang_dir=linked)
+    assert contents(linked) == {**contents(cache / "sglang"), **changed}
+    assert contents(cache) == stock
+
+
 def test_later_changes_of_nemo_rl_in_patched_files_are_refused(
     cache: Path, linked: Path
 ) -> None:
     stock = contents(cache)
     apply(sglang_dir=linked, extras=["all"])
-    change_like_nemo_rl(linked)
+    change_like_nemo_rl(linked, WITHIN)
     mixed = contents(linked)
     # This is why: a patch's decorator is now another method's.
     assert DECORATOR + b"    def begin(" in mixed[UPDATE_WEIGHTS_MIXIN]
@@ -154,6 +178,6 @@ def test_later_changes_of_nemo_rl_in_patched_files_are_refused(
 
     revert(sglang_dir=linked, force=True)
     assert contents(linked.parent) == contents(cache) == stock
-    change_like_nemo_rl(linked)
+    change_like_nemo_rl(linked, WITHIN)
     apply(sglang_dir=linked, extras=["all"])
     assert status(sglang_dir=linked).complete

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
@@ -65,6 +67,22 @@ def test_a_package_folder_is_accepted(
     )
 
 
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [
+        ("python/sglang", "."),
+        ("lib/python3.12/site-packages/sglang", "."),
+        ("sglang", "sglang/srt"),
+    ],
+)
+def test_a_nearby_folder_is_refused_with_a_suggestion(
+    place: str, given: str, tmp_path: Path
+) -> None:
+    package = make_package(tmp_path / place)
+    with pytest.raises(UnsupportedTarget, match=rf"mean --sglang-dir {package}\?"):
+        find(tmp_path / given)
+
+
 def test_any_other_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for given, said in (
@@ -84,29 +102,29 @@ def test_any_other_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "release"),
+    ("version", "release", "nearest"),
     [
-        ("0.5.9", "0.5.9"),
-        ("0.5.9+cu130", "0.5.9"),
+        ("0.5.9", "0.5.9", None),
+        ("0.5.9+cu130", "0.5.9", None),
         # The tagged commit with uncommitted changes, as setuptools-scm names it.
-        ("0.5.10.dev0+g1a2b3c4.d20260301", "0.5.9"),
-        ("0.5.9.post1.dev0+g1a2b3c4.d20260301", "0.5.9"),
-        ("0.5.9.post0+g1a2b3c4.d20260301", "0.5.9"),
-        ("0.5.9.dev0+g1a2b3c4.d20260301", "0.5.8"),
+        ("0.5.10.dev0+g1a2b3c4.d20260301", "0.5.9", None),
+        ("0.5.9.post1.dev0+g1a2b3c4.d20260301", "0.5.9", None),
+        ("0.5.9.post0+g1a2b3c4.d20260301", "0.5.9", None),
+        ("0.5.9.dev0+g1a2b3c4.d20260301", "0.5.8", None),
         # A post-release is a release of its own.
-        ("0.5.8.post1", "0.5.8.post1"),
-        ("0.5.8.post2.dev0+g1a2b3c4.d20260301", "0.5.8.post1"),
-        ("0.5.10", None),
-        ("0.5.9rc1", None),
-        ("0.5.9.post3", None),
-        ("0.5.7.dev3+g1a2b3c4", None),
-        ("0.5.10.dev0", None),
-        ("0.5.10.dev3+g1a2b3c4.d20260301", None),
-        ("x", None),
+        ("0.5.8.post1", "0.5.8.post1", None),
+        ("0.5.8.post2.dev0+g1a2b3c4.d20260301", "0.5.8.post1", None),
+        ("0.5.10", None, None),
+        ("0.5.9rc1", None, None),
+        ("0.5.9.post3", None, "0.5.9"),
+        ("0.5.7.dev3+g1a2b3c4", None, "0.5.8"),
+        ("0.5.10.dev0", None, "0.5.9"),
+        ("0.5.10.dev3+g1a2b3c4.d20260301", None, "0.5.9"),
+        ("x", None, None),
     ],
 )
 def test_a_version_may_count_as_a_release(
-    version: str, release: str | None, tmp_path: Path
+    version: str, release: str | None, nearest: str | None, tmp_path: Path
 ) -> None:
     package = make_package(tmp_path / "sglang", version)
     found = find(package)
@@ -114,6 +132,8 @@ def test_a_version_may_count_as_a_release(
     if release is None:
         assert f"SGLang {version} in {package}" in refusal(found)
         assert "supports SGLang 0.5.8 to" in refusal(found)
+        advised = re.findall(r"PRETEND_VERSION=(\S+)\+own", refusal(found))
+        assert advised == ([nearest] if nearest else [])
 
 
 @pytest.mark.parametrize(
@@ -214,6 +234,32 @@ def test_an_editable_install_behind_a_folder_is_refused(
         find()
 
 
+@pytest.mark.parametrize("variable", [None, "VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_a_nearby_environment_with_sglang_is_suggested(
+    variable: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_package(tmp_path / "site/sglang")
+    folder = tmp_path / ("conda" if variable else ".venv")
+    folder.mkdir()
+    there = make_interpreter(folder / "bin", tmp_path / "site")
+    bare = make_interpreter(tmp_path / "bare", tmp_path)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.chdir(tmp_path)
+    if variable:
+        monkeypatch.setenv(variable, str(folder))
+
+    with pytest.raises(UnsupportedTarget) as caught:
+        find(python=bare)
+
+    [named] = re.findall(r"Add `--python (\S+)`", str(caught.value))
+    assert named == (str(there) if variable else ".venv/bin/python")
+    assert find(python=named).package == tmp_path / "site/sglang"
+    shutil.rmtree(tmp_path / "site/sglang")
+    with pytest.raises(UnsupportedTarget, match="Name another interpreter"):
+        find(python=bare)
+
+
 def make_program(folder: Path, script: str) -> Path:
     """Write a shell script named `python`."""
     folder.mkdir(exist_ok=True)
@@ -294,6 +340,9 @@ def test_a_program_that_is_not_an_interpreter(
 def test_a_missing_program(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedTarget, match="no program"):
         find(python=tmp_path / "python")
+    make_interpreter(tmp_path / "bin")
+    with pytest.raises(UnsupportedTarget, match=rf"mean --python {tmp_path}/bin/pyt"):
+        find(python=tmp_path)
     (tmp_path / "broken").write_text("#!/no/such/interpreter\n")
     (tmp_path / "broken").chmod(0o755)
     with pytest.raises(UnsupportedTarget, match="Cannot run"):

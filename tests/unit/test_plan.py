@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -196,6 +197,16 @@ def test_a_field_that_must_be_absent_refuses_the_plan(
         "`n`: the class has a field of that name: `text: str`."
     )
     assert "Nothing was written." in str(refused.value)
+
+
+def test_planning_restores_garbage_collection() -> None:
+    try:
+        for switch in (gc.disable, gc.enable):
+            switch()
+            make_plan(SOURCES, Selection(("alpha",), VERSION))
+            assert gc.isenabled() is (switch is gc.enable)
+    finally:
+        gc.enable()
 
 
 # An SGLang that is not listed

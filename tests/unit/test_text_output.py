@@ -14,6 +14,8 @@ from agentcore_patches._version import full_version
 from agentcore_patches.command import result_output
 from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
+from agentcore_patches.shell.exit_codes import Failure
+from agentcore_patches.shell.text_output import TextOutput
 from tests.helpers.trees import contents
 from tests.unit.running import Run
 from tests.unit.small_sglang import MODELS, SERVING, SOURCES, kill_apply
@@ -240,3 +242,16 @@ def test_list_falls_back_to_the_newest_release(
     )
     assert f"\n\nSGLang 0.6.1 in {package} is not supported." in ran.out
     assert run("list", "--sglang-dir", str(package)).code == 3
+
+
+def test_sentences_are_wrapped_and_commands_are_not() -> None:
+    text = "Run `agentcore-patch apply --with vllm-api` and `agentcore-patch status`."
+    failure = Failure("usage", 2, f"{text}\n  its log: /a/long/path/to/a/log")
+
+    assert TextOutput(40).failure(failure).splitlines() == [
+        "error: Run",
+        "`agentcore-patch apply --with vllm-api`",
+        "and `agentcore-patch status`.",
+        "  its log: /a/long/path/to/a/log",
+    ]
+    assert TextOutput().failure(failure).splitlines()[0] == f"error: {text}"
