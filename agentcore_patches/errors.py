@@ -113,3 +113,8 @@ def refuse_unknown(
         f"There is no {one} named {', '.join(unknown)}.",
         hint=f"{meant}The {many} are {', '.join(known)}.",
     )
+
+
+def and_list(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

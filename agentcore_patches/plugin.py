@@ -19,6 +19,7 @@ from agentcore_patches.errors import (
     AgentcoreError,
     SourceConflict,
     UsageError,
+    and_list,
     refuse_unknown,
 )
 
@@ -83,7 +84,7 @@ def _check(required: tuple[str, ...], apply: str) -> str:
     if problem:
         late = f" {APPLY}=1 is too late here: {imported} is imported already."
         raise SourceConflict(problem + (late if apply == "1" else ""))
-    return f"{_and(patches)} {'are' if len(patches) > 1 else 'is'} in place."
+    return f"{and_list(patches)} {'are' if len(patches) > 1 else 'is'} in place."
 
 
 def _look(install: Install, required: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -115,7 +116,7 @@ def _look(install: Install, required: tuple[str, ...]) -> tuple[tuple[str, ...],
             f"since: `{PROGRAM} status` names them and the remedy."
         )
     if missing := tuple(name for name in required if name not in patches):
-        return patches, f"{place} lacks {_and(missing)}: {remedy}"
+        return patches, f"{place} lacks {and_list(missing)}: {remedy}"
     return patches, ""
 
 
@@ -126,8 +127,3 @@ def _imported() -> str:
     paths = (path.removesuffix(".py") for path in (LANDING, *EVER_PATCHED))
     modules = (f"sglang.{path.replace('/', '.')}" for path in paths)
     return next((module for module in modules if module in sys.modules), "")
-
-
-def _and(names: tuple[str, ...]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -25,8 +25,8 @@ from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
     VERSION,
-    Asked,
     Command,
+    SharedOptions,
     names_option,
     remember,
     remember_target,
@@ -51,7 +51,7 @@ def main(
     """
     group = group or commands
     args = list(sys.argv[1:] if args is None else args) or ["--help"]
-    asked = Asked()
+    asked = SharedOptions()
     try:
         code = group.main(args, prog_name=program, standalone_mode=False, obj=asked)
         return code if isinstance(code, int) else 0
@@ -237,7 +237,7 @@ def _extras() -> tuple[str, ...]:
 @_json
 @click.pass_obj
 def apply(
-    asked: Asked,
+    asked: SharedOptions,
     /,
     ray: str | None,
     diff: bool,
@@ -300,7 +300,7 @@ def apply(
 @_json
 @click.pass_obj
 def status(
-    asked: Asked,
+    asked: SharedOptions,
     /,
     ray: str | None,
     check: bool,
@@ -355,7 +355,7 @@ def status(
 @_detail
 @_json
 @click.pass_obj
-def revert(asked: Asked, /, **options: Any) -> None:
+def revert(asked: SharedOptions, /, **options: Any) -> None:
     """Restore every byte that was there before the first apply.
 
     No file of this command is left behind. If a file was changed since it was patched,
@@ -382,7 +382,7 @@ def revert(asked: Asked, /, **options: Any) -> None:
 @_json
 @click.pass_obj
 def list_patches(
-    asked: Asked, /, edits: bool, release: str | None, **target: Any
+    asked: SharedOptions, /, edits: bool, release: str | None, **target: Any
 ) -> None:
     """List the core and the extras: what each gives, and whether it is in place.
 
@@ -426,7 +426,7 @@ def list_patches(
 )
 @_plain
 @click.pass_obj
-def show_help(asked: Asked, name: str | None) -> None:
+def show_help(asked: SharedOptions, name: str | None) -> None:
     """Show the help of a command, as COMMAND --help does, or of a topic.
 
     \b
@@ -446,7 +446,7 @@ def show_help(asked: Asked, name: str | None) -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @_plain
 @click.pass_obj
-def completion(asked: Asked, shell: str) -> None:
+def completion(asked: SharedOptions, shell: str) -> None:
     """Print the script that a shell evaluates for tab completion.
 
     \b
@@ -474,10 +474,9 @@ def completion(asked: Asked, shell: str) -> None:
         page.topic for page in pages() if page.topic.startswith(incomplete)
     ],
 )
-@click.option("--list", "list_topics", is_flag=True, help="List the topics.")
 @_plain
 @click.pass_obj
-def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
+def docs(asked: SharedOptions, topic: str | None) -> None:
     """Show a page of the documentation, which is part of this package.
 
     Without a topic, list the topics. On a terminal a page is shown in a pager.
@@ -487,8 +486,6 @@ def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
       agentcore-patch docs
       agentcore-patch docs troubleshooting
     """
-    if list_topics and topic:
-        raise UsageError("Give either a topic or --list, not both.")
     if topic:
         from agentcore_patches.command.page_output import show_page
 
@@ -498,7 +495,9 @@ def docs(asked: Asked, topic: str | None, list_topics: bool) -> None:
         print_text(text, color=asked.color)
 
 
-def _show(asked: Asked, result: object, text: Callable[[ResultOutput], str]) -> None:
+def _show(
+    asked: SharedOptions, result: object, text: Callable[[ResultOutput], str]
+) -> None:
     """Print a result as JSON, or as `text` renders it; nothing with --quiet."""
     if asked.as_json:
         _print_json(result)
@@ -506,7 +505,7 @@ def _show(asked: Asked, result: object, text: Callable[[ResultOutput], str]) -> 
         print_text(text(_text_output(asked, sys.stdout)), color=asked.color)
 
 
-def _show_errors(asked: Asked, results: Sequence[NodeResult]) -> None:
+def _show_errors(asked: SharedOptions, results: Sequence[NodeResult]) -> None:
     """Print why nodes failed, if --quiet hides everything else."""
     errors = _text_output(asked, sys.stderr).node_errors(results)
     if errors and asked.detail == "quiet" and not asked.as_json:
@@ -519,13 +518,13 @@ def _print_json(result: object) -> None:
     print_text(document(result))
 
 
-def _text_output(asked: Asked, stream: TextIO) -> ResultOutput:
+def _text_output(asked: SharedOptions, stream: TextIO) -> ResultOutput:
     from agentcore_patches.command.result_output import ResultOutput
 
     return ResultOutput.on(stream, asked)
 
 
-def _notify(asked: Asked) -> Callable[[str], None]:
+def _notify(asked: SharedOptions) -> Callable[[str], None]:
     """Return a function that prints a line of progress on stderr."""
 
     def notify(line: str) -> None:

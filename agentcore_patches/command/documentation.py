@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcore_patches.errors import PROGRAM, UsageError
+from agentcore_patches.errors import refuse_unknown
 
 _PACKAGED = Path(__file__).parents[1] / "pages"
 """The folder of the pages in an installed package; setup.py copies them there."""
@@ -21,13 +21,11 @@ class Page:
 
     Attributes:
         topic: its name for `agentcore-patch docs`.
-        section: the folder that it is in; empty for the top folder.
         title: its first heading.
         file: where it is.
     """
 
     topic: str
-    section: str
     title: str
     file: Path
 
@@ -50,16 +48,12 @@ class Page:
 
 
 def pages() -> tuple[Page, ...]:
-    """Return all pages, the ones in the top folder first."""
+    """Return all pages, folder by folder."""
     folder = _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
-    found = [
-        Page(
-            file.stem, "/".join(file.relative_to(folder).parts[:-1]), _title(file), file
-        )
-        for file in folder.rglob("*.md")
-        if file.stem != "README"
-    ]
-    return tuple(sorted(found, key=lambda page: (page.section, page.topic)))
+    files = sorted(folder.rglob("*.md"), key=lambda file: (file.parent, file.stem))
+    return tuple(
+        Page(file.stem, _title(file), file) for file in files if file.stem != "README"
+    )
 
 
 def page(topic: str) -> Page:
@@ -69,16 +63,8 @@ def page(topic: str) -> Page:
         UsageError: there is none.
     """
     known = {page.topic: page for page in pages()}
-    if topic in known:
-        return known[topic]
-    from difflib import get_close_matches
-
-    close = get_close_matches(topic.lower().replace("_", "-"), known, n=1)
-    raise UsageError(
-        f"There is no topic named {topic}.",
-        hint="".join(f"Did you mean {name}? " for name in close)
-        + f"`{PROGRAM} docs` lists the topics.",
-    )
+    refuse_unknown([topic], [*known], "topic", "topics")
+    return known[topic]
 
 
 def _title(file: Path) -> str:

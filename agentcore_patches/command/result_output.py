@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentcore_patches._version import __version__, full_version
+from agentcore_patches.errors import and_list
 from agentcore_patches.installs.install import Install
 from agentcore_patches.installs.versions import advise_on, is_older_than_supported
 from agentcore_patches.patches import registry
@@ -65,13 +66,9 @@ class ResultOutput(TextOutput):
             or file.present
             or file.pristine is False
         ]
-        return _blocks(
-            *(_coloured(file.diff) for file in result.files if file.diff),
-            self._heading(result.install),
-            self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows),
-            self.paragraph(*_applied(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        diffs = (_coloured(file.diff) for file in result.files if file.diff)
+        table = self.table(("FILE", "EDITS", "ACTION", "SOURCE"), rows)
+        return _blocks(*diffs, self._result(result, table, _applied(result)))
 
     def status(self, result: StatusResult) -> str:
         changed = result.state is PatchState.CHANGED
@@ -83,12 +80,8 @@ class ResultOutput(TextOutput):
             or (changed and file.state is not FileState.PATCHED)
             or file.state not in (FileState.PATCHED, FileState.ORIGINAL)
         ]
-        return _blocks(
-            self._heading(result.install),
-            self.table(("FILE", "STATE", "SOURCE"), files),
-            self.paragraph(*_status(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        table = self.table(("FILE", "STATE", "SOURCE"), files)
+        return self._result(result, table, _status(result))
 
     def reverted(self, result: RevertResult) -> str:
         rows = [
@@ -103,12 +96,8 @@ class ResultOutput(TextOutput):
             for file in result.files
             if self.verbose or file.pristine is False
         ]
-        return _blocks(
-            self._heading(result.install),
-            self.table(("FILE", "ACTION", "SOURCE"), rows),
-            self.paragraph(*_reverted(result)),
-            self.paragraph(*_source_notes(result)),
-        )
+        table = self.table(("FILE", "ACTION", "SOURCE"), rows)
+        return self._result(result, table, _reverted(result))
 
     def patches(self, result: PatchList) -> str:
         first, last = result.sglang_versions[0], result.sglang_versions[-1]
@@ -136,20 +125,10 @@ class ResultOutput(TextOutput):
         )
 
     def topics(self, pages: Sequence[Page]) -> str:
-        """A row for each page of the documentation, below the name of its section."""
-        width = max(len(page.topic) for page in pages)
-        blocks = []
-        for section, inside in groupby(pages, lambda page: page.section):
-            rows = [
-                f"  {page.topic.ljust(width)}  {page.title}"
-                if self.width is None or self.width >= width + 4 + len(page.title)
-                else f"  {page.topic}\n{self.wrapped(page.title, indent='    ')}"
-                for page in inside
-            ]
-            head = [self.styled(section, bold=True)] if section else []
-            blocks.append("\n".join([*head, *rows]))
+        """A row for each page of the documentation."""
+        rows = [(page.topic, page.title) for page in pages]
         usage = "`agentcore-patch docs tutorial` shows the first of them to read."
-        return _blocks(*blocks, self.wrapped(usage))
+        return _blocks(self.table(("TOPIC", "TITLE"), rows), self.wrapped(usage))
 
     def edits(self, result: EditList) -> str:
         return _blocks(
@@ -186,12 +165,20 @@ class ResultOutput(TextOutput):
             if result.error
         )
 
-    def _heading(self, install: Install) -> str:
-        """Name the SGLang and the way it was found; only with -v."""
-        if not self.verbose:
-            return ""
-        return self.wrapped(
-            f"SGLang {install.version} in {install.package} ({install.found})"
+    def _result(
+        self,
+        result: ApplyResult | StatusResult | RevertResult,
+        table: str,
+        sentences: Iterator[str],
+    ) -> str:
+        """A table of files, and sentences; with -v, how the SGLang was found."""
+        install = result.install
+        found = f"SGLang {install.version} in {install.package} ({install.found})"
+        return _blocks(
+            self.wrapped(found) if self.verbose else "",
+            table,
+            self.paragraph(*sentences),
+            self.paragraph(*_source_notes(result)),
         )
 
 
@@ -259,7 +246,7 @@ def _applied(result: ApplyResult) -> Iterator[str]:
         )
     if removed := result.removed:
         was = "would be" if would else "was" if len(removed) == 1 else "were"
-        yield f"{_and(removed)} {was} removed."
+        yield f"{and_list(removed)} {was} removed."
     if would:
         yield _DRY_RUN
     else:
@@ -348,17 +335,17 @@ def _changed(result: StatusResult) -> Iterator[str]:
         paths[file.state].append(file.path)
     if edited := paths[FileState.EDITED]:
         yield (
-            f"Edited since: {_and(edited)}. Undo that change, or discard it with "
+            f"Edited since: {and_list(edited)}. Undo that change, or discard it with "
             "`agentcore-patch revert --force`."
         )
     if replaced := paths[FileState.REPLACED]:
         yield (
-            f"Replaced since, perhaps by a reinstall of SGLang: {_and(replaced)}. To "
+            f"Replaced since, perhaps by a reinstall of SGLang: {and_list(replaced)}. To "
             f"patch again: `{_apply(result.install)}`."
         )
     if missing := paths[FileState.MISSING]:
         yield (
-            f"Missing: {_and(missing)}. Restore the files with `agentcore-patch revert "
+            f"Missing: {and_list(missing)}. Restore the files with `agentcore-patch revert "
             "--force`, or reinstall SGLang."
         )
 
@@ -450,7 +437,7 @@ def _source_notes(result: ApplyResult | StatusResult | RevertResult) -> Iterator
     if differing := [file.path for file in result.files if file.pristine is False]:
         differ = "differs" if len(differing) == 1 else "differ"
         yield (
-            f"Apart from the patches, {_and(differing)} {differ} from the wheel of "
+            f"Apart from the patches, {and_list(differing)} {differ} from the wheel of "
             f"{release}. These changes are kept."
         )
     if result.files and (result.install.editable or not result.install.dist_info):
@@ -478,14 +465,11 @@ def _apply(install: Install) -> str:
     return f"agentcore-patch apply{unlisted}"
 
 
-def _and(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _named(patches: Sequence[str]) -> str:
     """Return the names of the core and of extras as words."""
-    return _and([f"the {name}" if name == registry.CORE else name for name in patches])
+    return and_list(
+        [f"the {name}" if name == registry.CORE else name for name in patches]
+    )
 
 
 def _are(patches: Sequence[str]) -> str:

@@ -140,7 +140,8 @@ def write_draft(target: Path, info: FileInfo, text: bytes, metadata: Metadata) -
         with suppress(PermissionError):
             os.chown(draft, metadata.uid, metadata.gid, follow_symlinks=False)
         times = (info.mtime_ns, info.mtime_ns)
-        os.utime(draft, ns=times, follow_symlinks=False)
+        with add_file_name(draft):
+            os.utime(draft, ns=times, follow_symlinks=False)
         return
 
     def finish(descriptor: int) -> None:

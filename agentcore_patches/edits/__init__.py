@@ -22,7 +22,6 @@ from agentcore_patches.edits.kinds import AddParameter as AddParameter
 from agentcore_patches.edits.kinds import Check as Check
 from agentcore_patches.edits.kinds import Decorate as Decorate
 from agentcore_patches.edits.kinds import Expect as Expect
-from agentcore_patches.edits.kinds import ExpectDefinition as ExpectDefinition
 from agentcore_patches.edits.kinds import Import as Import
 from agentcore_patches.edits.kinds import Insert as Insert
 from agentcore_patches.edits.kinds import Land as Land

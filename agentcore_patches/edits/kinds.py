@@ -185,14 +185,6 @@ class Check(ScopedEdit):
 
 
 @dataclass(frozen=True)
-class ExpectDefinition(Check):
-    """Refuse a file that lacks the definition of the scope."""
-
-    def describe(self) -> str:
-        return f"a check that there is `{self.scope}`"
-
-
-@dataclass(frozen=True)
 class RefuseDefinition(Check):
     """Refuse a file that has the definition of the scope."""
 
@@ -202,25 +194,26 @@ class RefuseDefinition(Check):
 
 @dataclass(frozen=True)
 class Expect(DefinitionEdit, Check):
-    """Refuse a definition without a statement of a shape."""
+    """Refuse a file without a definition, or a definition without a shape's statement."""
 
-    shape: str
+    shape: str = ""
 
     may_capture: ClassVar[tuple[str, ...]] = ("shape",)
 
     def describe(self) -> str:
-        return f"a check that there is `{headline(self.shape)}`"
+        return f"a check that there is `{headline(self.shape) or self.scope}`"
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        return (self.shape,)
+        return (self.shape,) if self.shape else ()
 
     def check(self) -> None:
         super().check()
-        captures_in(parse_shape(self.shape))
+        if self.shape:
+            captures_in(parse_shape(self.shape))
 
     def apply(self, definition: Definition) -> None:
-        if not find(definition, parse_shape(self.shape)):
+        if self.shape and not find(definition, parse_shape(self.shape)):
             raise CannotPlace("it was not found, so this is another release's file")
 
 

@@ -65,7 +65,7 @@ def captures_in(node: cst.CSTNode) -> frozenset[str]:
         return frozenset()
     names = [
         found.value
-        for _, found in walk(node, expression_fields)
+        for _, found in walk(node, compared_fields)
         if isinstance(found, cst.Name) and is_capture(found.value)
     ]
     if len(names) < code.count(_CAPTURE):
@@ -121,33 +121,6 @@ _FORMATTING = (
 )
 
 
-# Places where Python allows only a name, or before 3.12 not every expression.
-_NO_CAPTURES = {
-    (cst.Arg, "keyword"),
-    (cst.Attribute, "attr"),
-    (cst.ClassDef, "name"),
-    (cst.FormattedString, "parts"),
-    (cst.FunctionDef, "name"),
-    (cst.ImportAlias, "asname"),
-    (cst.ImportAlias, "name"),
-    (cst.ImportFrom, "module"),
-    (cst.MatchAs, "name"),
-    (cst.MatchKeywordElement, "key"),
-    (cst.MatchMapping, "rest"),
-    (cst.MatchStar, "name"),
-    (cst.NameItem, "name"),
-    (cst.Param, "name"),
-}
-
-
-@cache
-def expression_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    """Return the fields of a node class that may contain captures at any depth."""
-    return tuple(
-        name for name in compared_fields(kind) if (kind, name) not in _NO_CAPTURES
-    )
-
-
 @cache
 def compared_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     names = (field.name for field in dataclasses.fields(kind))
@@ -177,11 +150,7 @@ def matches(pattern: Any, node: Any, captures: Captures | None = None) -> bool:
         case cst.CSTNode(), cst.CSTNode():
             kind = type(pattern)
             return kind is type(node) and all(
-                matches(
-                    getattr(pattern, name),
-                    getattr(node, name),
-                    None if (kind, name) in _NO_CAPTURES else captures,
-                )
+                matches(getattr(pattern, name), getattr(node, name), captures)
                 for name in compared_fields(kind)
                 if not (
                     captures is not None

@@ -9,7 +9,7 @@ import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from textwrap import indent
 from typing import TypeGuard
 
@@ -19,7 +19,6 @@ from agentcore_patches.edits.base import DefinitionEdit, Edit
 from agentcore_patches.edits.cst_tools import descend, replace, statements_of
 from agentcore_patches.edits.kinds import (
     AddMethod,
-    ExpectDefinition,
     Import,
     Land,
     RefuseDefinition,
@@ -64,9 +63,9 @@ def apply_edits(
             changed[edit] = splice is not None
             if splice is not None:
                 splices.append(splice)
-        elif isinstance(edit, ExpectDefinition | RefuseDefinition):
+        elif isinstance(edit, RefuseDefinition):
             with _placing(edit):
-                module.look_at(edit)
+                module.refuse(edit.scope)
             changed[edit] = False
     by_scope = _group(edit for edit in edits if isinstance(edit, DefinitionEdit))
     for scope, group in by_scope.items():
@@ -122,14 +121,11 @@ class _Spans:
     def span(self, scope: str) -> tuple[int, int]:
         return span(self._definition(scope))
 
-    def look_at(self, check: ExpectDefinition | RefuseDefinition) -> None:
-        """Raise CannotPlace unless the module defines, or lacks, the scope as expected."""
-        *outer, name = check.scope.split(".")
+    def refuse(self, scope: str) -> None:
+        """Raise CannotPlace if the module defines a scope."""
+        *outer, name = scope.split(".")
         body = self._definition(".".join(outer)).body if outer else self._tree.body
-        there = [node for node in body if _is_definition(node, name)]
-        if isinstance(check, ExpectDefinition):
-            expect_one_definition(name, len(there))
-        elif there:
+        if any(_is_definition(node, name) for node in body):
             raise CannotPlace("it was found, so this is another release's file")
 
     def insertion(self, edit: Import | AddMethod) -> tuple[int, int, str] | None:
@@ -178,8 +174,8 @@ class _Spans:
     def _place_of_import(self, edit: Import) -> int:
         """Return the position before the first import from the same package, as isort does.
 
-        Without such an import, return the position before an import that isort puts
-        later; or else after the last import above all definitions, which may use the name.
+        Without such an import, return the position before the first one that isort puts
+        later.
         """
         sorted_below: ast.stmt | None = None
         root = edit.module.partition(".")[0]
@@ -191,17 +187,9 @@ class _Spans:
                 return self._start_of_comment(node)
             if module.partition(".")[0] == root and module > edit.module:
                 sorted_below = sorted_below or node
-        if sorted_below is not None:
-            return self._start_of_comment(sorted_below)
-        above = takewhile(
-            lambda node: not isinstance(node, DEFINITIONS), self._tree.body
-        )
-        imports = [
-            node for node in above if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        if not imports:
-            raise CannotPlace("the file imports nothing above its first definition")
-        return span(imports[-1])[1]
+        if sorted_below is None:
+            raise CannotPlace(f"the file imports nothing of `{root}`")
+        return self._start_of_comment(sorted_below)
 
     def _start_of_comment(self, node: ast.stmt) -> int:
         """Return the first line of the comment above a statement, or of the statement.

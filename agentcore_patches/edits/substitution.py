@@ -14,7 +14,7 @@ from agentcore_patches.edits.cst_tools import (
 from agentcore_patches.edits.matching import (
     CannotPlace,
     Path,
-    expression_fields,
+    compared_fields,
     matches,
     spelled,
     walk,
@@ -31,7 +31,7 @@ def substitute(module: cst.Module, captures: Mapping[str, cst.CSTNode]) -> cst.M
     """
     places = [
         (path, node)
-        for path, node in walk(module, expression_fields)
+        for path, node in walk(module, compared_fields)
         if isinstance(node, cst.Name) and node.value in captures
     ]
     for path, name in places:

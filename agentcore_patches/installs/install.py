@@ -181,12 +181,6 @@ def _package_of(seen: Look, python: str) -> Path:
             f"server: there is no `srt/` in its folder.",
             hint=_NAME_ANOTHER,
         )
-    if seen.hiding:
-        raise UnsupportedTarget(
-            f"{python} imports `sglang` from the folder {seen.hiding[0]}, which holds no "
-            f"SGLang and hides the one in {package}.",
-            hint="Move that folder away, or rename it.",
-        )
     return package
 
 

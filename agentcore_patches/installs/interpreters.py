@@ -27,40 +27,26 @@ class Look:
 
     Attributes:
         origin: the file of the first module or regular package; None if there is none.
-        hiding: the folders of a namespace package that Python finds first.
         search: the search path.
     """
 
     origin: str | None
-    hiding: tuple[str, ...]
     search: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if any(
-            "\0" in path for path in (self.origin or "", *self.hiding, *self.search)
-        ):
+        if any("\0" in path for path in (self.origin or "", *self.search)):
             raise ValueError("not a path")
 
 
 def look() -> dict[str, object]:
-    """Find `sglang` without importing it. Other interpreters run this code as well.
+    """Find `sglang` without importing it. Other interpreters run this code as well."""
+    import importlib.util
 
-    An import takes the first finder's package, even a namespace package (a folder without
-    `__init__.py`). An editable install may have a finder behind that.
-    """
-    import sys
-
-    hiding: list[str] = []
-    for finder in sys.meta_path:
-        try:
-            spec = finder.find_spec("sglang", None)
-        except (AttributeError, ImportError, ValueError):
-            continue
-        if spec is not None and spec.origin is not None:
-            return {"origin": spec.origin, "hiding": hiding}
-        if spec is not None:
-            hiding += spec.submodule_search_locations or ()
-    return {"origin": None, "hiding": hiding}
+    try:
+        spec = importlib.util.find_spec("sglang")
+    except (AttributeError, ImportError, ValueError):
+        spec = None
+    return {"origin": spec and spec.origin}
 
 
 def look_here() -> Look:

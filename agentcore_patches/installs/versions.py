@@ -21,6 +21,10 @@ UNKNOWN = "unknown"
 
 _MOST_VERSION = 1024 * 1024
 
+_VERSION = re.compile(
+    r"""^__version__ = (?:\w+ = )*(["'])(.+?)\1\s*(?:#.*)?$""", re.MULTILINE
+)
+
 # The version that setuptools-scm gives if there is no git metadata.
 _PLACEHOLDER = "0.0.0.dev0"
 
@@ -86,27 +90,14 @@ def version_of(package: Path, dist_info: Path | None) -> str:
 
 
 def _literal_version(file: Path) -> str | None:
-    import ast
-
     try:
-        body = ast.parse(read_bytes(file, follow=True, most=_MOST_VERSION)).body
-    except (
-        *(FileNotFoundError, NotADirectoryError),
-        *(SyntaxError, ValueError, RecursionError, MemoryError),
-    ):
+        text = read_bytes(file, follow=True, most=_MOST_VERSION).decode(
+            errors="replace"
+        )
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    for statement in body:
-        if (
-            isinstance(statement, ast.Assign)
-            and isinstance(statement.value, ast.Constant)
-            and isinstance(statement.value.value, str)
-            and any(
-                isinstance(target, ast.Name) and target.id == "__version__"
-                for target in statement.targets
-            )
-        ):
-            return statement.value.value
-    return None
+    found = _VERSION.search(text)
+    return found and found[2]
 
 
 def _metadata_version(file: Path) -> str | None:

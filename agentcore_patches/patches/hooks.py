@@ -160,18 +160,7 @@ def checked(name: str, module: ModuleType) -> Patch:
             f"The patch `{name}` has no docstring; its first line must say what the "
             "patch gives."
         )
-    listed, fields = (
-        getattr(module, attribute, None) for attribute in ("HOOKS", "RESPONSE_FIELDS")
-    )
-    for attribute, value, kind in (
-        ("HOOKS", listed, Hook),
-        ("RESPONSE_FIELDS", fields, str),
-    ):
-        if not isinstance(value, tuple) or not all(isinstance(v, kind) for v in value):
-            raise PatchError(
-                f"The patch `{name}` must have {attribute}, a tuple of {kind.__name__}."
-            )
-    assert isinstance(listed, tuple) and isinstance(fields, tuple)
+    listed: tuple[Hook, ...] = module.HOOKS
     names = [hook.name for hook in listed]
     mistakes = []
     for hook in listed:
@@ -186,4 +175,4 @@ def checked(name: str, module: ModuleType) -> Patch:
             f"The patch `{name}` has a hook that is written wrongly: "
             f"{'; '.join(dict.fromkeys(mistakes))}."
         )
-    return Patch(summary, listed, fields)
+    return Patch(summary, listed, module.RESPONSE_FIELDS)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pkgutil
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
 CORE = "core"
 
 _PATCHES = Path(__file__).parent
-_IMPORTS = re.compile(
-    rf"from ({__name__.partition('.')[0]}[\w.]*) import (\([^)]*\)|.*)"
-)
-_WORD = re.compile(r"\w+")
 ORDER = (
     # A trace of token IDs writes the metadata of the first chunk.
     ("prefix/stream", "chat-streams/stamp"),
@@ -190,41 +185,16 @@ def response_fields() -> frozenset[str]:
 
 @cache
 def fingerprint() -> str:
-    """Hash all code that decides the contents of a patched install."""
-    sources = _deciding()
-    digest = hashlib.sha256()
-    for path in sorted(sources):
-        digest.update(sources[path].encode())
-    return digest.hexdigest()
-
-
-def _deciding() -> Mapping[Path, str]:
-    """Return planner, patches, stubs, landing code and all their imports, by path.
+    """Hash all code that decides the contents of a patched install.
 
     The version is left out: a commit alone changes nothing that is applied.
     """
-    package = _PATCHES.parent
-    paths = [*_PATCHES.rglob("*.py"), *(package / "landing").rglob("*.py")]
-    paths += [package / "planning" / "fitting.py"]
-    paths += (package / "stubs").rglob("*.pyi")
-    found: dict[Path, str] = {}
-    imports: set[tuple[str, str]] = set()
-    while paths:
-        path = paths.pop()
-        if path in found or path.name == "_version.py" or not path.is_file():
-            continue
-        found[path] = text = path.read_text("utf-8")
-        new = {*_IMPORTS.findall(text)} - imports
-        imports |= new
-        for module, names in new:
-            imported = package.joinpath(*module.split(".")[1:])
-            if not imported.is_dir():
-                paths.append(imported.with_suffix(".py"))
-                continue
-            paths += [
-                imported / f"{name}.py" for name in ("__init__", *_WORD.findall(names))
-            ]
-    return found
+    digest = hashlib.sha256()
+    for folder in ("edits", "landing", "patches", "planning", "stubs"):
+        for file in sorted((_PATCHES.parent / folder).rglob("*.py*")):
+            if file.suffix != ".pyc":
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 @cache

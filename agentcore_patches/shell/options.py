@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass
-class Asked:
+class SharedOptions:
     """The values of the shared options.
 
     Attributes:
@@ -36,14 +36,14 @@ class Asked:
 def remember_target(context: click.Context, option: click.Parameter, value: Any) -> Any:
     """The callback of an option that names the SGLang."""
     if value is not None:
-        context.ensure_object(Asked).target[option.opts[0]] = str(value)
+        context.ensure_object(SharedOptions).target[option.opts[0]] = str(value)
     return value
 
 
 def remember(context: click.Context, option: click.Parameter, value: Any) -> None:
-    """The callback of an option that is named as an attribute of `Asked`."""
+    """The callback of an option that is named as an attribute of `SharedOptions`."""
     if value is not None:
-        setattr(context.ensure_object(Asked), str(option.name), value)
+        setattr(context.ensure_object(SharedOptions), str(option.name), value)
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -92,7 +92,7 @@ def _color(context: click.Context, option: click.Parameter, value: Color) -> Non
 
 def _detail(context: click.Context, option: click.Parameter, given: bool) -> None:
     """The callback of -q and -v, which exclude each other."""
-    asked = context.ensure_object(Asked)
+    asked = context.ensure_object(SharedOptions)
     if not given:
         return
     if asked.detail not in ("normal", option.name):

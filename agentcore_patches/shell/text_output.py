@@ -11,7 +11,7 @@ import click
 
 from agentcore_patches.patches.releases import RUST_SERVER
 from agentcore_patches.shell.advice import with_target
-from agentcore_patches.shell.options import Asked
+from agentcore_patches.shell.options import SharedOptions
 from agentcore_patches.shell.terminal import (
     has_colours,
     in_lines,
@@ -55,7 +55,7 @@ class TextOutput:
     colour: bool = False
 
     @classmethod
-    def on(cls, stream: TextIO, asked: Asked) -> Self:
+    def on(cls, stream: TextIO, asked: SharedOptions) -> Self:
         """Return the output for a stream, with the shared options."""
         return cls(
             terminal_width(stream),

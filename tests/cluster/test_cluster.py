@@ -9,19 +9,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import psutil
-import pytest
 
 import agentcore_patches
 from agentcore_patches import status
-from agentcore_patches.cluster import apply_on_ray, driver, status_on_ray
+from agentcore_patches.cluster import apply_on_ray, status_on_ray
 from agentcore_patches.cluster.results import NodeResult
-from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import find
 from agentcore_patches.state import transaction
 from tests.cluster.nodes import (
@@ -225,21 +222,6 @@ def test_workers_that_start_together_all_import_patched_sources(
         assert texts(node.package) == patched
 
 
-def test_the_example_starts_its_own_ray(
-    cluster: Cluster, tree: Tree, patched: dict[str, bytes]
-) -> None:
-    package = tree("own")
-    path = str(package.parent)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        ran = cluster.python(str(EXAMPLE), PYTHONPATH=path, RAY_TMPDIR=folder)
-
-    assert ran.returncode == 0, ran.stderr
-    told = ran.stdout.splitlines()
-    assert len(told) == 8, ran.stdout
-    assert all(line.endswith(f"{package} is complete") for line in told)
-    assert texts(package) == patched
-
-
 REFUSED = """
 import sys
 import ray
@@ -308,22 +290,3 @@ def test_lost_and_unsuitable_nodes_do_not_delay_the_others(
     for node in cluster.nodes:
         assert errors[node.node_id] is None
         assert texts(node.package) == patched
-
-
-def test_the_error_is_the_last_line_of_a_ray_traceback(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise ConnectionAbortedError(
-            "Initialization failure from server:\nTraceback (most recent call last):\n"
-            '  File "proxier.py", line 772, in Datapath\n    raise RuntimeError(\n'
-            "RuntimeError: Starting Ray client server failed. See ray_client.err.\n\n"
-        )
-
-    monkeypatch.setattr("ray.init", refuse)
-    with pytest.raises(AccessError) as caught:
-        driver._connect("ray://127.0.0.1:10001")
-    assert str(caught.value).startswith(
-        "Cannot connect to a Ray cluster at ray://127.0.0.1:10001: RuntimeError: "
-        "Starting Ray client server failed. See ray_client.err. Nothing was changed. "
-    )

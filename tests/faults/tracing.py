@@ -50,6 +50,11 @@ class Call:
         """True if the call changes anything on the disk."""
         return self.kind in CHANGING or "O_CREAT" in self.line
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that the call names, or that its file descriptors are."""
+        return re.findall('[<"](/[^>"]*)', self.line)
+
 
 @dataclass(frozen=True)
 class Ended:

@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -176,9 +178,13 @@ def test_the_text_of_a_lock_file_is_escaped(install: Install) -> None:
 def test_a_dry_run_makes_the_same_checks_as_a_real_run(package: Path) -> None:
     apply(sglang_dir=package)
     (package / SERVING).write_bytes((package / SERVING).read_bytes() + b"# more\n")
-    messages = set()
-    for dry_run in (True, False):
-        with pytest.raises(AgentcoreError, match="was changed after") as caught:
-            apply(sglang_dir=package, extras=["beta"], dry_run=dry_run)
-        messages.add(str(caught.value))
-    assert len(messages) == 1
+    commands: list[tuple[Callable[..., Any], dict[str, Any]]]
+    commands = [(apply, {"extras": ["beta"]}), (revert, {})]
+    for command, options in commands:
+        messages = set()
+        for dry_run in (True, False):
+            with pytest.raises(AgentcoreError, match="revert --force`") as caught:
+                command(sglang_dir=package, dry_run=dry_run, **options)
+            messages.add(str(caught.value))
+        assert len(messages) == 1
+    assert revert(sglang_dir=package, dry_run=True, force=True).changed

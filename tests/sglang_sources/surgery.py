@@ -44,45 +44,6 @@ def statements(source: bytes, within: ast.AST) -> list[ast.stmt]:
     ]
 
 
-def matching(source: bytes, within: Definition, shape: str) -> list[ast.stmt]:
-    """Return the statements of a shape: `...` is anything, `$X` any expression."""
-    pattern = parsed_shape(shape)
-    return [node for node in statements(source, within) if matches(pattern, node)]
-
-
-def parsed_shape(shape: str) -> ast.stmt:
-    """Parse a shape to a statement; captures become names."""
-    [statement] = ast.parse(shape.replace("$", _CAPTURE)).body
-    return statement
-
-
-_CAPTURE = "capture_of_an_edit_"
-
-
-def matches(pattern: object, node: object) -> bool:
-    match pattern:
-        case ast.Name(id=name) if name.startswith(_CAPTURE):
-            return isinstance(node, ast.expr)
-        case ast.Constant(value=value) | ast.Expr(value=ast.Constant(value=value)) if (
-            value is ...
-        ):
-            return True
-        case [one] if matches(one, None):
-            return True
-        case [*ones]:
-            assert isinstance(node, list)
-            return len(ones) == len(node) and all(map(matches, ones, node))
-        case ast.Call(args=[ast.Constant(value=value)], keywords=[]) if value is ...:
-            return isinstance(node, ast.Call) and matches(pattern.func, node.func)
-        case ast.AST():
-            return type(pattern) is type(node) and all(
-                matches(value, getattr(node, name))
-                for name, value in ast.iter_fields(pattern)
-                if not (name == "orelse" and not value)
-            )
-    return pattern == node
-
-
 def extent(node: ast.stmt) -> tuple[int, int]:
     """Return a statement's first line, and the line after its last, from 0."""
     parts = [node, *getattr(node, "decorator_list", [])]
@@ -102,12 +63,9 @@ def changed(
     return b"".join([*lines[:start], *change(lines[start:end]), *lines[end:]])
 
 
-def dropped(source: bytes, nodes: Iterable[ast.stmt]) -> bytes:
-    """Replace some statements by `pass`."""
-    for node in sorted(nodes, key=lambda node: -node.lineno):
-        new = indentation(node) + b"pass\n"
-        source = changed(source, node, lambda _, new=new: [new])  # type: ignore[misc]
-    return source
+def dropped(source: bytes, node: ast.stmt) -> bytes:
+    """Replace a statement by `pass`."""
+    return changed(source, node, lambda _: [indentation(node) + b"pass\n"])
 
 
 def doubled(source: bytes, node: ast.stmt) -> bytes:
@@ -179,14 +137,6 @@ def all_names(node: ast.AST) -> set[str]:
         if isinstance(handler, ast.ExceptHandler)
     }
     return names | handlers | bound_names(node)
-
-
-def read_names(code: str) -> set[str]:
-    return {
-        name.id
-        for name in ast.walk(ast.parse(code))
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
-    }
 
 
 def walk_scopes(source: bytes, scopes: Iterable[str]) -> Iterator[Definition]:

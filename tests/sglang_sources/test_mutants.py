@@ -24,7 +24,7 @@ from tests.sglang_sources.releases import (
 )
 
 SEED = 59
-N_MUTANTS = 40
+N_MUTANTS = 45
 
 Places = list[surgery.Definition]
 
@@ -44,6 +44,18 @@ def move_definition(random: Random, source: bytes, places: Places) -> bytes:
     return surgery.moved(source, random.choice(places), target)
 
 
+def rename_definition(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.renamed(source, random.choice(places))
+
+
+def drop_statement(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.dropped(source, a_statement(random, source, places))
+
+
+def repeat_statement(random: Random, source: bytes, places: Places) -> bytes:
+    return surgery.doubled(source, a_statement(random, source, places))
+
+
 def wrap_statement(random: Random, source: bytes, places: Places) -> bytes:
     return surgery.wrapped(source, a_statement(random, source, places))
 
@@ -51,7 +63,7 @@ def wrap_statement(random: Random, source: bytes, places: Places) -> bytes:
 def move_statement(random: Random, source: bytes, places: Places) -> bytes:
     blocks = [place.body for place in places if len(place.body) > 1]
     if not blocks:
-        return surgery.doubled(source, a_statement(random, source, places))
+        return repeat_statement(random, source, places)
     return surgery.moved(source, *random.sample(random.choice(blocks), 2))
 
 
@@ -72,9 +84,11 @@ def put_bytes(random: Random, source: bytes, places: Places) -> bytes:
     return source[:place] + new + source[place:]
 
 
-# test_anchors renames, drops and repeats each definition and statement of an edit.
 MUTATIONS: tuple[Callable[[Random, bytes, Places], bytes], ...] = (
     move_definition,
+    rename_definition,
+    drop_statement,
+    repeat_statement,
     wrap_statement,
     move_statement,
     lose_line,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentcore_patches.installs import install
-from agentcore_patches.patches import registry, releases
+from agentcore_patches.patches import registry
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
 from agentcore_patches.planning.selection import Selection
 from tests.helpers.wheels import make_install
@@ -23,7 +23,6 @@ from tests.sglang_sources.releases import (
 )
 
 each_version = pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
-each_family = pytest.mark.parametrize("version", FAMILIES)
 
 # The selections of a release are consecutive, because its parsed sources are cached.
 each_selection = pytest.mark.parametrize(
@@ -74,19 +73,6 @@ def test_new_lines_are_laid_out_like_their_neighbours(
                 assert line == line.rstrip(), line
                 assert line.isascii(), line
         assert text.endswith(b"\n") == source.endswith(b"\n")
-
-
-@each_family
-def test_no_name_of_another_release_lands(version: str) -> None:
-    for by_release in releases.NAMES.values():
-        for name in (by_release.start, *by_release.since.values()):
-            if name in ("", "self.", "finished"):
-                continue
-            for path, text in hooks(patched(version)).items():
-                if text.count(name.encode()) > sources(version)[path].count(
-                    name.encode()
-                ):
-                    assert name == by_release.of(version), path
 
 
 @each_version

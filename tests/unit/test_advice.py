@@ -18,7 +18,7 @@ from agentcore_patches.errors import (
     PROGRAM,
 )
 from agentcore_patches.shell.advice import with_target
-from agentcore_patches.shell.options import Asked
+from agentcore_patches.shell.options import SharedOptions
 from agentcore_verify import runner
 
 _ADVISED = re.compile(rf"`(?:{PROGRAM}|{{PROGRAM}}) ([a-z][^`]*)`")
@@ -79,7 +79,7 @@ def test_an_advised_command_is_valid(
         assert cli.main(args) == 0
         return
     with pytest.raises(Reached):
-        cli.commands.main(args, standalone_mode=False, obj=Asked())
+        cli.commands.main(args, standalone_mode=False, obj=SharedOptions())
 
 
 def test_advised_edits_belong_to_the_named_sglang(
@@ -99,12 +99,6 @@ def test_advised_edits_belong_to_the_named_sglang(
 @pytest.mark.parametrize(
     ("text", "target", "expected"),
     [
-        (
-            "Run `agentcore-patch revert --force`, or `agentcore-patch list`.",
-            {"--sglang-dir": "/x/sglang"},
-            "Run `agentcore-patch revert --force --sglang-dir /x/sglang`, or "
-            "`agentcore-patch list`.",
-        ),
         (
             "`agentcore-patch status`",
             {"--python": "my env/bin/python"},

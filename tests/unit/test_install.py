@@ -230,7 +230,7 @@ def test_an_editable_install_behind_a_folder_is_refused(
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
     assert find().package == package
     monkeypatch.setattr(sys, "path", [str(stray.parent)])
-    with pytest.raises(UnsupportedTarget, match=f"{stray}, which holds no SGLang and"):
+    with pytest.raises(UnsupportedTarget, match="has no SGLang"):
         find()
 
 

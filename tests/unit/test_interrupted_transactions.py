@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -14,11 +13,10 @@ from unittest import mock
 import pytest
 
 from agentcore_patches.disk.filesystem import digest
-from agentcore_patches.errors import AccessError
 from agentcore_patches.installs.install import Install
 from agentcore_patches.state import snapshot as snapshots
 from agentcore_patches.state import transaction
-from agentcore_patches.state.records import JournalFile, RecordFile
+from agentcore_patches.state.records import RecordFile
 from agentcore_patches.state.snapshot import Snapshot
 from tests.unit.small_install import (
     ALL,
@@ -149,38 +147,6 @@ def test_a_change_is_synced_in_order(
     assert "".join(done) == ON_DISK.lstrip()
 
 
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    ("call", "number", "said"),
-    [
-        ("fcntl.flock", errno.ENOLCK, "lock: .* has no locks: install SGLang on"),
-        ("os.ftruncate", errno.ENOSPC, "lock: .* Free some space"),
-        ("os.fchmod", errno.EPERM, f"{FOLDER}: .* to one user"),
-        ("os.fsync", errno.EIO, "sglang: Input/output"),
-        ("os.read", errno.EIO, "first.py: "),
-        ("os.utime", errno.EDQUOT, f"first.py{FOLDER}: .* Free some space"),
-    ],
-)
-def test_an_error_on_a_file_descriptor_names_the_file(
-    call: str,
-    number: int,
-    said: str,
-    install: Install,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(descriptor: int, *arguments: object, **named: object) -> None:
-        # Some calls name the descriptor.
-        names = [descriptor] if call == "os.utime" else []
-        raise OSError(number, os.strerror(number), *names)
-
-    opened = list(Path("/proc/self/fd").iterdir())
-    with monkeypatch.context() as failing:
-        failing.setattr(call, fail)
-        with pytest.raises(AccessError, match=said):
-            commit(install, FIRST)
-    assert list(Path("/proc/self/fd").iterdir()) == opened
-
-
 def kill(install: Install, number: int, change: Callable[[], object]) -> None:
     """Run a change in a process that dies before its `number`th replacement."""
     pid = os.fork()
@@ -204,17 +170,6 @@ def test_a_killed_commit_is_undone_if_its_record_is_damaged(install: Install) ->
     kill(install, 2, lambda: commit(install, *ALL))
     write(install, f"{FOLDER}/state.next", b"{}")
     assert recover(install)[1] == "undid an interrupted apply of ours"
-
-
-def test_a_change_with_only_a_journal_is_not_in_place(
-    install: Install,
-) -> None:
-    with mock.patch.object(JournalFile, "remove", lambda journal: os._exit(9)):
-        kill(install, 1000, lambda: commit(install, *ALL))
-    assert not transaction.inspect(install).holds(["ours"], "one")
-    snapshot, line = recover(install)
-    assert line == "finished an interrupted apply of ours"
-    assert snapshot.holds(["ours"], "one")
 
 
 def test_an_inspection_during_a_change_is_repeated(

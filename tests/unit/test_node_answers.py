@@ -97,3 +97,12 @@ def test_an_invalid_reply_does_not_affect_other_nodes(
         ), bad
         assert second.error == "Ray did not finish its task."
         assert third.error is None and third.complete
+
+
+def test_the_error_is_the_last_line_of_a_ray_traceback() -> None:
+    told = (
+        "Initialization failure from server:\nTraceback (most recent call last):\n"
+        '  File "proxier.py", line 772, in Datapath\n    raise RuntimeError(\n'
+        "RuntimeError: Starting Ray client server failed. See ray_client.err.\n\n"
+    )
+    assert driver.one_line(told).startswith("RuntimeError: Starting Ray client")

@@ -133,12 +133,37 @@ def test_new_code_uses_only_names_that_are_defined(
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "updated"),
+    [
+        ("text += 1; agentcore_new = 0", ""),
+        ("for item in text: text = model(item)", "item"),
+        ("renamed += 1", "renamed"),
+        ("renamed = model(renamed)", "renamed"),
+        ("if renamed: renamed = 1", "renamed"),
+        ("for renamed in renamed: pass", "renamed"),
+    ],
+)
+def test_a_hook_updates_only_variables_of_its_function(
+    registered: Registered, code: str, updated: str
+) -> None:
+    hook = Insert(SERVING, "serve", code, before="return text", name="ids/keep")
+    registered["gamma"] = (hook,)
+    if not updated:
+        assert make_plan(SOURCES, Selection(("gamma",), VERSION)).files
+        return
+    assert refusal(SOURCES, ["gamma"]).startswith(
+        f"{SERVING}: in `serve`, new code (ids/keep) would update `{updated}`, which the "
+        "function does not have."
+    )
+
+
 CALLING: tuple[Edit, ...] = (
     Land(LANDED, "def trace(text):\n    return text\n", name="traces"),
     Import(SERVING, "sglang.srt", "agentcore"),
     HOOK,
 )
-IMPORTING = {SERVING: b"import os\n" + SOURCES[SERVING]}
+IMPORTING = {SERVING: b"from sglang.srt.x import y\n" + SOURCES[SERVING]}
 
 
 def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
@@ -149,7 +174,7 @@ def test_a_module_lands_before_the_file_that_calls_it_and_is_counted(
     assert list(plan.files) == [FACTS_MODULE, LANDED, SERVING]
     assert plan.files[LANDED] == b"def trace(text):\n    return text\n"
     assert plan.files[SERVING].startswith(
-        b"import os\nfrom sglang.srt import agentcore\ndef serve"
+        b"from sglang.srt import agentcore\nfrom sglang.srt.x import y\ndef serve"
     )
     landed = list(plan.changed)[1]
     assert (landed.file, landed.describe()) == (LANDED, "the module")

@@ -56,13 +56,23 @@ SGLANG = """
     class Foreign(Request):
         limit: int
 
+    class Model(BaseModel): ...
+
+    class Dynamic:
+        def __getattr__(self, name): ...
+
+    class Conditional(Elsewhere):
+        class Inner:
+            inside: int
+
     def build(text, n=1): ...
 """
 BASE_SGLANG = """
     class Base:
         def inherited(self): ...
-    class Elsewhere:
-        there: int
+    if HAS_GPU:
+        class Elsewhere:
+            there: int
 """
 FILES = {
     MANAGER: dedent(SGLANG).encode(),
@@ -113,6 +123,9 @@ def of_state(parameters: str) -> str:
         of_state("limit"),
         "class Fixed:\n    @property\n    def limit(self): ...",
         "class Foreign:\n    limit: int",
+        "class Model:\n    model_dump: int",
+        "class Dynamic:\n    anything: int",
+        "class Conditional:\n    there: int",
         "def build(text, n): ...",
         of_manager("def ask(self, prompt, *, key): ..."),
         of_manager("def parse(self, text): ...", "async def reply(self, request): ..."),
@@ -149,6 +162,7 @@ def test_names_that_the_install_has_are_accepted(
         (of_state("more"), f"`State` of {MANAGER}, which also needs `limit`"),
         (of_state("limit, other"), f"`State` of {MANAGER}, which has no field `other`"),
         ("class Fixed:\n    limit: int", "which is frozen"),
+        ("class Conditional:\n    inside: int", "`Conditional`, which neither"),
         ("class Packed:\n    __dict__: Any", "which takes no other attributes"),
         ("class Foreign:\n    other: int", "whose base `Request` cannot be looked up"),
     ],

@@ -207,21 +207,6 @@ def test_revert_shows_what_was_restored(run: Run, package: Path) -> None:
     assert document == {**run("revert", "--json").document, "dry_run": True}
 
 
-def test_a_dry_run_of_revert_refuses_what_revert_refuses(
-    run: Run, package: Path
-) -> None:
-    run("apply")
-    (package / MODELS).write_bytes((package / MODELS).read_bytes() + b"# theirs\n")
-
-    planned, done = run("revert", "--dry-run"), run("revert")
-
-    assert planned == done and done.code == 4
-    advice = f"`agentcore-patch revert --force --sglang-dir {package}`"
-    assert advice in done.err
-    assert advice in run("revert", "--json").document["error"]["message"]
-    assert run("revert", "--dry-run", "--force").code == 0
-
-
 def test_list_has_a_row_for_each_patch_with_its_state(run: Run, package: Path) -> None:
     first, last = SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1]
     run("apply")

@@ -16,7 +16,6 @@ import pytest
 from agentcore_patches.disk.filesystem import digest
 from agentcore_patches.errors import AccessError, SourceConflict
 from agentcore_patches.installs.install import Install
-from agentcore_patches.state import transaction
 from tests.unit.small_install import (
     ALL,
     FIRST,
@@ -32,18 +31,6 @@ from tests.unit.small_install import (
     write,
 )
 from tests.unit.test_interrupted_transactions import acting_before, interrupt
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_text_equal_to_its_source_is_not_recorded(install: Install) -> None:
-    files = {FIRST: vanilla(FIRST), SECOND: patched(SECOND)}
-    with transaction.locked(install) as work:
-        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
-    record = transaction.inspect(install).record
-    assert record is not None and list(record.files) == [SECOND]
-    with transaction.locked(install) as work:
-        files = {SECOND: vanilla(SECOND)}
-        assert work.commit(files, patches=["ours"], tool_version="1") == (SECOND,)
 
 
 def test_modes_and_attributes_are_kept(
@@ -148,15 +135,6 @@ def test_a_folder_that_is_a_link_is_refused(
     (install.package / link).unlink()
 
 
-def test_a_clean_checkout_is_recognized(install: Install) -> None:
-    commit(install, TRACES, FIRST)
-    write(install, FIRST, vanilla(FIRST))
-    (install.package / TRACES).unlink()
-    snapshot = transaction.inspect(install)
-    assert snapshot.superseded and not snapshot.changed
-    assert commit(install, TRACES, FIRST) == (TRACES, FIRST)
-
-
 # Bytecode
 
 
@@ -173,16 +151,6 @@ def test_bytecode_is_not_restored_if_its_source_is_lost_or_revert_fails(
     damage(stored)
     assert revert(install) == (FIRST,)
     assert list(cache.parent.iterdir()) == []
-
-
-def test_bytecode_of_patched_sources_is_removed_with_its_folder(
-    install: Install,
-) -> None:
-    before = photograph(install)
-    commit(install, FIRST)
-    compile_unchecked(install.package / FIRST, patched(FIRST))
-    revert(install)
-    assert photograph(install) == before
 
 
 def test_other_files_in_the_bytecode_folder_are_left_alone(install: Install) -> None:

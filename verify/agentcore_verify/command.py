@@ -23,7 +23,7 @@ from agentcore_patches.shell.exit_codes import failure_of
 from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
-    Asked,
+    SharedOptions,
     names_option,
     verbose_option,
 )
@@ -161,7 +161,7 @@ _LOG_WIDTH = 120
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def verify(
-    asked: Asked,
+    asked: SharedOptions,
     /,
     names: tuple[str, ...],
     list_checks: bool,

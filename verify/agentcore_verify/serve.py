@@ -19,7 +19,7 @@ from agentcore_patches.results import StatusResult
 from agentcore_patches.shell.options import (
     COLOR,
     QUIET,
-    Asked,
+    SharedOptions,
     verbose_option,
 )
 from agentcore_patches.shell.terminal import print_text
@@ -73,7 +73,7 @@ POLL_INTERVAL = 0.2
 @click.argument("server_args", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def serve(
-    asked: Asked,
+    asked: SharedOptions,
     /,
     model: str,
     host: str,
@@ -160,7 +160,7 @@ def serve(
 
 
 @contextmanager
-def _spinner(asked: Asked) -> Iterator[OnLoading | None]:
+def _spinner(asked: SharedOptions) -> Iterator[OnLoading | None]:
     """Show the start's progress, unless the terminal is for another command or the log."""
     if asked.detail == "normal" and _is_in_foreground():
         with progress_on(stream_console(sys.stderr, asked.color)) as progress:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     Expect,
-    ExpectDefinition,
     RefuseDefinition,
     RefuseField,
 )
@@ -30,7 +29,7 @@ def _defined_from(first: str, name: str, why: str, file: str, scope: str) -> Hoo
         name,
         why,
         RefuseDefinition(file, scope),
-        since={first: ExpectDefinition(file, scope)},
+        since={first: Expect(file, scope)},
     )
 
 
@@ -82,9 +81,7 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "release-checks/workers",
         "from 0.5.15 on a request knows its tokenizer worker",
-        ExpectDefinition(
-            MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
-        ),
+        Expect(MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"),
         since={
             "0.5.15": RefuseDefinition(
                 MULTI_TOKENIZER, "TokenizerWorker._attach_multi_http_worker_info"
@@ -132,7 +129,7 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "release-checks/bytes-of-id",
         "from 0.5.21 on the bytes of a logprob come from its token ID",
-        ExpectDefinition(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
+        Expect(SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"),
         since={
             "0.5.21": RefuseDefinition(
                 SERVING_CHAT, "OpenAIServingChat._process_logprobs_tokens"

@@ -35,11 +35,10 @@ def examples(table: Examples) -> Iterator[Example]:
 
     An example is a line with its name and the lines of a source, indented by two. Lines
     marked `-` exist only before the edit, lines marked `+` only after it. Lines marked
-    `!` are the reason of a refusal. Without any mark, the edit changes nothing. A line
-    marked `=` is the description of the edit.
+    `!` are the reason of a refusal. Without any mark, the edit changes nothing.
     """
     for edit, text in table.items():
-        for part in re.split(r"(?m)^(?=[^-+!= \n])", dedent(text).strip())[1:]:
+        for part in re.split(r"(?m)^(?=[^-+! \n])", dedent(text).strip())[1:]:
             name, *lines = part.rstrip().split("\n")
             refusal = [line[2:] for line in lines if line.startswith("!")]
             lines = [line for line in lines if not line.startswith("!")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from inspect import isabstract
 
 import pytest
@@ -18,11 +17,6 @@ EXAMPLES = {
     **imports.EXAMPLES,
     **statements.EXAMPLES,
 }
-DESCRIBED = [
-    (edit, words)
-    for edit, text in EXAMPLES.items()
-    for words in re.findall(r"(?m)^ *= (.+)", text)
-]
 MALFORMED = {**checks.MALFORMED, **definitions.MALFORMED, **statements.MALFORMED}
 
 
@@ -33,7 +27,6 @@ def test_every_kind_has_examples() -> None:
         if isinstance(kind, type) and issubclass(kind, Edit) and not isabstract(kind)
     }
     assert {type(edit) for edit in EXAMPLES} == kinds - {Land}
-    assert {type(edit) for edit, _ in DESCRIBED} == kinds - {Land}
 
 
 @pytest.mark.parametrize(
@@ -46,11 +39,6 @@ def test_an_edit_changes_a_source_as_its_example_shows(example: Example) -> None
         assert_refused(example.edit, example.before.encode(), example.refusal)
     else:
         assert_rewrites(example.edit, example.before, example.after)
-
-
-@pytest.mark.parametrize(("edit", "words"), DESCRIBED)
-def test_an_edit_describes_its_change(edit: Edit, words: str) -> None:
-    assert edit.describe() == words
 
 
 @pytest.mark.parametrize(("edit", "reason"), [*MALFORMED.items()])

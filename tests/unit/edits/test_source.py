@@ -92,7 +92,7 @@ BINDINGS = [
 
 @pytest.mark.parametrize("binding", BINDINGS)
 def test_an_import_of_a_name_that_the_file_binds_is_refused(binding: str) -> None:
-    source = f"import os\n{binding}\n".encode()
+    source = f"import os\nfrom sglang.srt.x import y\n{binding}\n".encode()
     assert_refused(IMPORT, source, "there is another `agentcore`")
 
 
@@ -118,12 +118,6 @@ def test_an_unreadable_file_is_refused(source: bytes | None, words: str) -> None
         apply_edits(source, [BEFORE])
     assert words in str(refused.value)
     assert FILE in str(refused.value)
-
-
-def test_a_missing_final_line_end_is_added_before_new_lines() -> None:
-    line = b"from sglang.srt import agentcore  # agentcore-patch: calls"
-    before = b"\xef\xbb\xbfx = 1\r\nimport os"
-    assert_bytes(IMPORT, before, before + b"\r\n" + line + b"\r\n")
 
 
 LAND = Land("srt/agentcore/traces.py", "x = 1\ny = '\u00e9'\n", name="traces")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from agentcore_patches.errors import UsageError
-from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
+from agentcore_patches.shell.options import COLOR, QUIET, SharedOptions, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
 from ..options import PathOption, assert_writable, file_option, write_file
@@ -51,7 +51,7 @@ _LOG_WIDTH = 100
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.pass_obj
 def audit(
-    asked: Asked,
+    asked: SharedOptions,
     /,
     files: tuple[str, ...],
     tokenizer: str | None,

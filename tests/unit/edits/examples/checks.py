@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     Expect,
-    ExpectDefinition,
     RefuseDefinition,
     RefuseField,
 )
@@ -12,7 +11,6 @@ from tests.unit.edits.tables import FILE, Examples, Words
 
 EXAMPLES: Examples = {
     Expect(FILE, "Answer", "ids: $T = ...", name="release-checks/ids"): """
-        = a check that there is `ids: $T = ...`
         a class with the field
           class Answer:
               text: str
@@ -26,8 +24,7 @@ EXAMPLES: Examples = {
           class Answer:
               ids: list
     """,
-    ExpectDefinition(FILE, "Answer.send"): """
-        = a check that there is `Answer.send`
+    Expect(FILE, "Answer.send"): """
         a class with the method
           class Answer:
               async def send(self): pass
@@ -42,7 +39,6 @@ EXAMPLES: Examples = {
               def send(self): pass
     """,
     RefuseDefinition(FILE, "Answer.send", name="release-checks/send"): """
-        = a check that there is no `Answer.send`
         a class without the method
           class Answer:
               send: int = 0
@@ -59,7 +55,6 @@ EXAMPLES: Examples = {
           x = 1
     """,
     RefuseField(FILE, "Answer", ("ids", "trace"), name="token-ids/absent"): """
-        = a check that there is no field `ids` or `trace`
         a class without the fields
           class Answer:
               text: str
@@ -74,9 +69,6 @@ EXAMPLES: Examples = {
           class Answer:
               text: str
               trace: Optional[str] = None
-    """,
-    RefuseField(FILE, "A", ("ids",)): """
-        = a check that there is no field `ids`
     """,
 }
 

@@ -7,7 +7,6 @@ from tests.unit.edits.tables import FILE, Examples, Words
 
 EXAMPLES: Examples = {
     AddField(FILE, "Answer", "ids: Optional[List[int]] = None"): """
-        = the field `ids`
         field before the methods, in the class of that name only
           @dataclass
           class Answer(Base):
@@ -77,7 +76,6 @@ EXAMPLES: Examples = {
         "a: int = 0\n# About b.\nb: Optional[int] = Field(\n    default=None,\n)",
         name="tito/more",
     ): """
-        = the fields `a`, `b`
         several fields
           class Answer:
               text: str
@@ -128,7 +126,6 @@ EXAMPLES: Examples = {
     AddMethod(
         FILE, "Answer", "def method(self):\n    return self\n", note="itself"
     ): """
-        = definition of `method`
         method below the others
           class Answer:
               def f(self):
@@ -190,7 +187,6 @@ EXAMPLES: Examples = {
               def method(self): pass
     ''',
     AddParameter(FILE, "f", "trace: Optional[Trace] = None"): """
-        = parameter `trace: Optional[Trace] = None`
         the only parameter
         - def f(): pass
         + def f(trace: Optional[Trace] = None): pass
@@ -230,7 +226,6 @@ EXAMPLES: Examples = {
               pass
     """,
     Decorate(FILE, "f", "agentcore.traces.stamped", note="why"): """
-        = decorator `@agentcore.traces.stamped`
         a function without decorators
           import os
 

@@ -1,4 +1,4 @@
-"""An import goes above the first one from the same package, else below the last one."""
+"""An import goes above the first one from the same package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from tests.unit.edits.tables import FILE, Examples
 
 EXAMPLES: Examples = {
     Import(FILE, "sglang.srt", "agentcore", name="hooks", note="calls"): """
-        = import of `agentcore`
         above the first import from the package
           import os
           from sglang.srt_kernel import x
@@ -59,16 +58,6 @@ EXAMPLES: Examples = {
           # Copyright.
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-        below the last import, where none is from the package
-          from __future__ import annotations
-          from .managers import (  # of the same folder
-              A,
-              B
-          )  # end
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-
-          def f():
-              from sglang.srt.x import y
         above the first import from the package, where others and definitions are above
           import os
           if os:
@@ -77,13 +66,6 @@ EXAMPLES: Examples = {
           import zlib
         + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
           from sglang.srt.x import y
-        above all definitions, which may use it at once, where none is from the package
-          import os
-        + from sglang.srt import agentcore  # agentcore-patch: hooks: calls
-          x = 1
-          @decorated
-          def f(): pass
-          import zlib
         there is such an import, with others
           from sglang.srt import (
               about,
@@ -95,9 +77,10 @@ EXAMPLES: Examples = {
               agentcore = 1
           def f(agentcore):
               return lambda agentcore: [x for agentcore in x]
-        no import
-        ! the file imports nothing above its first definition
+        no import from the package
+        ! the file imports nothing of `sglang`
+          import os
           def f():
-              import os
+              from sglang.srt.x import y
     """
 }
