@@ -124,60 +124,63 @@ def test_a_prompt_of_ids_is_prefilled_unchanged_but_for_expanded_images(
 
 
 @in_both_ways
-@pytest.mark.parametrize("how", ["request", "message"])
-def test_a_prefix_keeps_its_images_and_accepts_new_ones(
-    vision_server: Server, asked: Asked, how: str, stream: bool
+@pytest.mark.usefixtures("nothing_held")
+def test_a_prefix_needs_its_images_and_accepts_new_ones(
+    vision_server: Server, asked: Asked, stream: bool
 ) -> None:
     required = [*asked.prompt, *asked.answer]
-    turn: dict[str, Any] = {"role": "assistant", "content": "An image."}
-    more: dict[str, Any] = {"required_prefix_token_ids": required}
-    if how == "message":
-        turn |= {"prompt_token_ids": asked.prompt, "token_ids": asked.answer}
-        more = {}
-    first, last = body(*QUESTION)["messages"], body("And", IMAGE, "this?")["messages"]
-    messages = [*first, turn, *last]
-    second = ask(vision_server, messages=messages, stream=stream, **more)
+    more = {"required_prefix_token_ids": required, "stream": stream}
+    answer = {"role": "assistant", "content": "An image."}
+    [first], [last] = body(*QUESTION)["messages"], body("And", IMAGE)["messages"]
+    second = ask(vision_server, messages=[first, answer, last], **more)
     prompt = list(second.prompt_token_ids or ())
     continued = prefix_of(second)
-    assert continued is not None and continued["source"] == how
+    assert continued is not None
     kept = continued["kept"]
     assert prompt[:kept] == required[:kept]
     # The template writes one placeholder; the prefix has one per embedding.
     assert continued["template_matched"] >= len(asked.prompt)
     assert prompt[kept:].count(asked.pad) == PLACES
-
-
-@in_both_ways
-@pytest.mark.usefixtures("nothing_held")
-def test_a_prefix_without_its_images_is_refused(
-    vision_server: Server, asked: Asked, stream: bool
-) -> None:
-    text = body("What is this?")["messages"]
-    messages = [*text, {"role": "assistant", "content": "An image."}, *text]
-    prefix = [*asked.prompt, *asked.answer]
-    more = {"required_prefix_token_ids": prefix, "stream": stream}
+    [text] = body("What is this?")["messages"]
     with endpoints.refused():
-        ask(vision_server, messages=messages, **more)
+        ask(vision_server, messages=[text, answer, text], **more)
+
+
+def request_to(path: str, token_ids: list[int], urls: list[str]) -> dict[str, Any]:
+    """Return a request with a prompt of token IDs and images."""
+    parts: list[Any] = [{"type": "image_url", "url": url} for url in urls]
+    sampling = {"sampling_params": {"max_tokens": 2}, "content_parts": parts}
+    if path == endpoints.VLLM_GENERATE:
+        return {"token_ids": token_ids, **sampling}
+    if path == endpoints.CHAT:
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        return body(*parts, input_ids=token_ids)
+    return {"input_ids": token_ids, "image_data": urls}
 
 
 @in_both_ways
 @pytest.mark.usefixtures("nothing_held")
-@pytest.mark.parametrize("path", [endpoints.CHAT, "/generate"])
-def test_images_without_placeholders_are_refused(
+@pytest.mark.parametrize("path", [endpoints.CHAT, "/generate", endpoints.VLLM_GENERATE])
+def test_images_that_do_not_fit_or_cannot_be_read_are_refused(
     vision_server: Server, asked: Asked, path: str, stream: bool
 ) -> None:
-    prompt, _, _, pad = asked
+    prompt, _, given, pad = asked
     first = prompt.index(pad)
-    for n_images, given, reason in (
-        (3, prompt, "placeholders for images"),
-        (1, prompt * 2, "placeholders for images"),
-        (1, [i for i in prompt if i != pad], "placeholders for images"),
-        (1, [10, pad, 11], "finds 0 of them"),
-        (1, prompt[: first + 2] + prompt[first + 4 :], "for an image that takes 4"),
+    for urls, ids, reason in (
+        ([images.IMAGE] * 3, prompt, "placeholders for images"),
+        ([images.IMAGE], prompt * 2, "placeholders for images"),
+        ([images.IMAGE], [i for i in prompt if i != pad], "placeholders for images"),
+        ([images.IMAGE], [10, pad, 11], "finds 0 of them"),
+        (
+            [images.IMAGE],
+            prompt[: first + 2] + prompt[first + 4 :],
+            "for an image that takes 4",
+        ),
+        (["data:image/png;base64,AA=="], given, ""),
+        (["/no/such/file.png"], given, ""),
+        (["http://127.0.0.1:9/a.png"], given, ""),
     ):
-        request = body(*[IMAGE] * n_images, input_ids=given)
-        if path == "/generate":
-            request = {"input_ids": given, "image_data": [images.IMAGE] * n_images}
+        request = request_to(path, ids, urls)
         refused = endpoints.send(vision_server, path, **request, stream=stream)
         assert refused.status_code == 400 and reason in refused.text, refused.text
 
@@ -266,32 +269,8 @@ def test_vllms_endpoint_accepts_images(
     shifted = {**place, "offset": place["offset"] + len(prompt) + len(answer)}
     assert taken == [*prompt, *answer, *prompt]
     assert places == {"image": [place, shifted]}
-    assert of_vllm(vision_server, [5, 6, 7], stream)[:2] == ([5, 6, 7], None)
-
-
-@in_both_ways
-@pytest.mark.usefixtures("nothing_held")
-def test_vllms_endpoint_refuses_images_that_do_not_fit(
-    vision_server: Server, asked: Asked, stream: bool
-) -> None:
-    params = {"max_tokens": 2}
-    request = {"token_ids": asked.given, "sampling_params": params, "stream": stream}
-    image = PARTS[1]
-    for parts, reason in (
-        ([image, image], "placeholders for images"),
-        ("an image", "content_parts must be a list"),
-        ([{**image, "url": "data:image/png;base64,AA=="}], ""),
-        ([{**image, "url": "/no/such/file.png"}], ""),
-        ([{**image, "url": "http://127.0.0.1:9/a.png"}], ""),
-    ):
-        refused = endpoints.send(
-            vision_server, endpoints.VLLM_GENERATE, **request, content_parts=parts
-        )
-        assert refused.status_code == 400 and reason in refused.text, refused.text
-    served = endpoints.send(
-        vision_server, endpoints.VLLM_GENERATE, **request, content_parts=[]
-    )
-    assert served.status_code == 200
+    found = of_vllm(vision_server, [5, 6, 7], stream, content_parts=[])
+    assert found[:2] == ([5, 6, 7], None)
 
 
 def test_the_check_of_images_passes(vision_server: Server) -> None:
