@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import re
 import threading
 from array import array
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-logger = logging.getLogger(__name__)
 
 HEAD_PARTS = ("model", "cache_salt", "system", "tools", "template")
 """Parts of a conversation's identity besides client and messages, in their order."""
@@ -122,8 +118,6 @@ class Memory:
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes
         self.n_bytes = 0
-        self.counts: Counter[str] = Counter()
-        self._n_found = 0
         self._entries: OrderedDict[bytes, Past] = OrderedDict()
         self._nodes: dict[bytes, _Node] = {}
         # From 0.5.22 on, SGLang converts requests in threads.
@@ -179,24 +173,6 @@ class Memory:
                 if part.digest not in self._nodes
             )
             return next(missing, "ambiguous")
-
-    def count(self, missed: str | None) -> None:
-        """Count a turn, found if `missed` is None; log the counts now and then."""
-        with self._lock:
-            if missed is None:
-                self._n_found += 1
-                return
-            self.counts[re.sub(r" \d+", "", missed)] += 1
-            n_missed = self.counts.total()
-            counts, n_found = self.counts.most_common(), self._n_found
-        if n_missed & (n_missed - 1) == 0:
-            logger.info(
-                "Conversation memory: %d turns found, %d not found (%s); "
-                "metadata.prefix.missed of an answer says why",
-                n_found,
-                n_missed,
-                ", ".join(f"{reason}: {count}" for reason, count in counts),
-            )
 
     def _add(self, parts: list[Part]) -> None:
         """Count a new conversation at its last part; add the parts that are missing."""

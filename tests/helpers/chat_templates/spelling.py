@@ -14,44 +14,39 @@ from typing import Any
 Message = Mapping[str, Any]
 
 
-def text(message: Message) -> str:
-    """Only its text."""
-    return message.get("content") or ""
-
-
-def hermes(message: Message) -> str:
-    """Tool calls as JSON between tags, as Qwen3 writes them."""
-    return _lines(
-        text(message),
-        *(
-            f'<tool_call>\n{{"name":  "{name}", "arguments": {_odd(arguments)}}}\n</tool_call>'
-            for name, arguments, _ in _calls(message)
-        ),
-    )
-
-
 def qwen3(message: Message) -> str:
-    """The thinking with its tags, then as Hermes."""
-    return f"<think>\n{message['reasoning_content']}\n</think>\n\n{hermes(message)}"
+    """The thinking and tool calls as JSON, between tags."""
+    calls = (
+        f'<tool_call>\n{{"name":  "{name}", "arguments": {_odd(arguments)}}}\n</tool_call>'
+        for name, arguments, _ in _calls(message)
+    )
+    said = "\n".join(filter(None, (message["content"], *calls)))
+    return f"<think>\n{message['reasoning_content']}\n</think>\n\n{said}"
 
 
 def deepseek_v3_1(message: Message) -> str:
     """The thinking, which the prompt has begun, then text and tool calls."""
     thinking = ""
-    if message.get("reasoning_content"):
+    if message["reasoning_content"]:
         thinking = message["reasoning_content"] + "</think>"
     calls = [
         f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{_odd(arguments)}<｜tool▁call▁end｜>"
         for name, arguments, _ in _calls(message)
     ]
     section = _section("<｜tool▁calls▁begin｜>", calls, "<｜tool▁calls▁end｜>")
-    return thinking + text(message) + section
+    return f"{thinking}{message['content']}{section}"
 
 
 def glm_4_7(message: Message) -> str:
     """The thinking, which the prompt has begun, then text and calls without line ends."""
-    thinking = f"{message['reasoning_content']}</think>"
-    return thinking + text(message) + "".join(_glm_calls(message))
+    said = f"{message['reasoning_content']}</think>{message['content']}"
+    for name, arguments, _ in _calls(message):
+        said += f"<tool_call>{name}"
+        for key, value in arguments.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            said += f"<arg_key>{key}</arg_key><arg_value>{text}</arg_value>"
+        said += "</tool_call>"
+    return said
 
 
 def kimi(message: Message) -> str:
@@ -60,9 +55,8 @@ def kimi(message: Message) -> str:
         f"<|tool_call_begin|>{call_id}<|tool_call_argument_begin|>{_odd(arguments)}<|tool_call_end|>"
         for _, arguments, call_id in _calls(message)
     ]
-    return text(message) + _section(
-        "<|tool_calls_section_begin|>", calls, "<|tool_calls_section_end|>"
-    )
+    begin, end = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+    return f"{message['content']}{_section(begin, calls, end)}"
 
 
 def harmony(message: Message) -> str:
@@ -78,7 +72,7 @@ def harmony(message: Message) -> str:
             f"{thinking}<|channel|>commentary to=functions.{name} <|constrain|>json"
             f"<|message|>{_odd(arguments)}"
         )
-    return f"{thinking}<|channel|>final<|message|>{text(message)}"
+    return f"{thinking}<|channel|>final<|message|>{message['content']}"
 
 
 def mistral_small(message: Message) -> str:
@@ -87,7 +81,7 @@ def mistral_small(message: Message) -> str:
         f"[TOOL_CALLS]{name}[CALL_ID]{call_id}[ARGS]{_odd(arguments)}"
         for name, arguments, call_id in _calls(message)
     )
-    return calls or text(message)
+    return calls or message["content"]
 
 
 def _calls(message: Message) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -104,24 +98,5 @@ def _odd(arguments: dict[str, Any]) -> str:
     return json.dumps(arguments, separators=(" , ", ":"), ensure_ascii=False)
 
 
-def _plain(value: Any) -> str:
-    """Strings unchanged, other values as JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _glm_calls(message: Message) -> Iterator[str]:
-    for name, arguments, _ in _calls(message):
-        pairs = "".join(
-            f"<arg_key>{key}</arg_key><arg_value>{_plain(value)}</arg_value>"
-            for key, value in arguments.items()
-        )
-        yield f"<tool_call>{name}{pairs}</tool_call>"
-
-
 def _section(begin: str, calls: list[str], end: str) -> str:
     return begin + "".join(calls) + end if calls else ""
-
-
-def _lines(*parts: str) -> str:
-    """The parts that are not empty, each on lines of its own."""
-    return "\n".join(part for part in parts if part)
