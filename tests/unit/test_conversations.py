@@ -203,7 +203,7 @@ def tokens(memory: Memory, conversation: Conversation) -> list[int] | None:
 
 
 # The bytes of a conversation of one message besides its token IDs, and of its client.
-OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES
+OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES + 8 * 32
 CLIENT = remembered._PART_BYTES
 
 

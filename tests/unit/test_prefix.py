@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,26 +10,6 @@ import pytest
 from agentcore_patches.landing import release
 from agentcore_patches.landing.http import prefix, response_turns
 from tests.unit.small_server import Model
-
-
-def test_the_cost_of_a_long_stream_is_linear() -> None:
-    def seconds(n_chunks: int) -> float:
-        answer = prefix.Answer()
-        text = {"content": "four"}
-        call = {"tool_calls": [{"index": 0, "function": {"arguments": "four"}}]}
-        began = time.process_time()
-        for _ in range(n_chunks):
-            answer.add(text)
-            answer.add(call)
-        assert len(answer.content) == 4 * n_chunks
-        [made] = answer.tool_calls
-        assert len(made.function.arguments) == 4 * n_chunks
-        return time.process_time() - began
-
-    few, many = (
-        min(seconds(n_chunks) for _ in range(5)) for n_chunks in (5_000, 80_000)
-    )
-    assert many < 40 * few
 
 
 def test_the_deltas_of_tool_calls_are_joined() -> None:
