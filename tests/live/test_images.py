@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import requests
 
 from agentcore_verify import client
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer
+from agentcore_verify.client import Answer, Json, OnEvent
+from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Exchange, Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.conversing import prefix_of
@@ -229,11 +231,10 @@ def test_a_generate_stream_with_an_image_is_complete(
     assert last == dict.fromkeys(range(parallel), asked.answer)
 
 
-PARTS = (
+PARTS = [
     {"type": "image_url", "image_url": {"url": images.IMAGE, "detail": "auto"}},
     {"type": "image_url", "url": images.IMAGE},
-    {"type": "image_url", "image_url": images.IMAGE},
-)
+]
 
 
 def of_vllm(
@@ -258,14 +259,13 @@ def test_vllms_endpoint_accepts_images(
 ) -> None:
     prompt, answer, given, pad = asked
     place = {"offset": given.index(pad), "length": PLACES}
-    for part in PARTS:
-        found = of_vllm(vision_server, given, stream, content_parts=[part])
-        assert found == (prompt, {"image": [place]}, {0: answer})
-    *_, found = of_vllm(vision_server, given, stream, n=2, content_parts=[PARTS[0]])
+    found = of_vllm(vision_server, given, stream, content_parts=PARTS[:1])
+    assert found == (prompt, {"image": [place]}, {0: answer})
+    *_, found = of_vllm(vision_server, given, stream, n=2, content_parts=PARTS[:1])
     assert found == {0: answer, 1: answer}
 
     second = [*prompt, *answer, *given]
-    taken, places, _ = of_vllm(vision_server, second, stream, content_parts=PARTS[:2])
+    taken, places, _ = of_vllm(vision_server, second, stream, content_parts=PARTS)
     shifted = {**place, "offset": place["offset"] + len(prompt) + len(answer)}
     assert taken == [*prompt, *answer, *prompt]
     assert places == {"image": [place, shifted]}
@@ -273,6 +273,20 @@ def test_vllms_endpoint_accepts_images(
     assert found[:2] == ([5, 6, 7], None)
 
 
-def test_the_check_of_images_passes(vision_server: Server) -> None:
-    subject = Subject(vision_server.base_url)
-    assert "a second turn of" in images.check(subject)
+class OtherIds(Subject):
+    """A server that prefills other token IDs than a second turn has."""
+
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
+        sent = dict(body)
+        if "input_ids" in body:
+            sent["input_ids"] = [7, *body["input_ids"]]
+        return replace(super().send(sent, where, on_event), body=body)
+
+
+def test_the_check_of_images_passes_unless_a_second_turn_has_other_ids(
+    vision_server: Server,
+) -> None:
+    url = vision_server.base_url
+    assert "a second turn of" in images.check(Subject(url))
+    with pytest.raises(Failed, match="differ from the input_ids"):
+        images.check(OtherIds(url))
