@@ -62,8 +62,6 @@ def answer_of(family: Family, turn: int) -> Message:
             {"id": call_id, "type": "function", "function": function}
             for call_id in family.call_ids[:n_calls]
         ]
-    if family.reasoning:
-        message["reasoning_content"] = f"The user asks for {turn}. "
     return message
 
 
@@ -108,8 +106,7 @@ def assert_continues(family: Family) -> None:
         answer = answer_of(family, turn)
         spoken = encoded(made, sampled(family, answer))
         assert spoken[-1] in stops
-        sent = {k: v for k, v in answer.items() if k != "reasoning_content"}
-        messages += [sent, *follow(family, answer, turn)]
+        messages += [answer, *follow(family, answer, turn)]
         required = [*prompt, *spoken]
         template, _ = prompt_of(chat, family, messages)
         # As sampled, and cut off before the stop token.

@@ -2,9 +2,7 @@
 
 A template beside this file acts like the published one of its family: what it keeps of
 earlier turns, how it formats tool calls, what it writes after each message. A tokenizer
-is a real one with a small vocabulary and the family's own special tokens. `sampled`
-returns the tokens that a model of the family samples for a message; its template
-formats the message differently.
+is a real one with a small vocabulary and the family's own special tokens.
 """
 
 # ruff: noqa: RUF001  (DeepSeek's tokens have a fullwidth vertical line)
@@ -12,13 +10,11 @@ formats the message differently.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from tests.helpers.chat_templates import spelling
 
 FOLDER = Path(__file__).parent
 VOCABULARY = 1200
@@ -39,8 +35,6 @@ class Family:
     name: str
     stop_tokens: tuple[str, ...]
     """Tokens with which the model ends a turn: after text, then after tool calls."""
-    spelled: Callable[[Mapping[str, Any]], str]
-    """Text that the model samples for a message, before the stop token."""
     bos_token: str | None = None
     before_text: tuple[str, ...] = ()
     """Tokens that the tokenizer adds at the start by default."""
@@ -48,8 +42,6 @@ class Family:
     """As the tokenizer's configuration has it: the first stop token if None."""
     parallel_calls: bool = True
     """True if it supports more than one tool call in a message."""
-    reasoning: bool = True
-    """True if the model thinks before it answers."""
     call_ids: tuple[str, str] = ("call_1", "call_2")
     """Tool call IDs that the template takes."""
 
@@ -67,60 +59,50 @@ FAMILIES: tuple[Family, ...] = (
         "qwen3",
         bos_token="<|endoftext|>",
         stop_tokens=("<|im_end|>",),
-        spelled=spelling.qwen3,
     ),
     Family(
         "deepseek-v3.1",
         bos_token="<｜begin▁of▁sentence｜>",
         before_text=("<｜begin▁of▁sentence｜>",),
         stop_tokens=("<｜end▁of▁sentence｜>",),
-        spelled=spelling.deepseek_v3_1,
     ),
     Family(
         "glm-4.7",
         before_text=("[gMASK]", "<sop>"),
         stop_tokens=("<|user|>", "<|observation|>"),
         eos_token="<|endoftext|>",
-        spelled=spelling.glm_4_7,
     ),
     Family(
         "kimi-k2",
         bos_token="[BOS]",
         stop_tokens=("<|im_end|>",),
         eos_token="[EOS]",
-        reasoning=False,
         call_ids=("functions.get_weather:0", "functions.get_weather:1"),
-        spelled=spelling.kimi,
     ),
     Family(
         "gpt-oss",
         bos_token="<|startoftext|>",
         stop_tokens=("<|return|>", "<|call|>"),
         parallel_calls=False,
-        spelled=spelling.harmony,
     ),
     Family(
         "mistral-small-3.2",
         bos_token="<s>",
         before_text=("<s>",),
         stop_tokens=("</s>",),
-        reasoning=False,
         call_ids=("paris0001", "rome00002"),
-        spelled=spelling.mistral_small,
     ),
 )
 
 
 def sampled(family: Family, message: Mapping[str, Any]) -> str:
-    """Return the tokens that a model samples for a message, with the stop token.
+    """Return text that a model may sample for a message, with the stop token.
 
-    Tool arguments have spaces that no template writes.
+    No template writes it: it has thinking, and tool calls that are spelled otherwise.
     """
-    said = {**message}
-    if family.reasoning:
-        said.setdefault("reasoning_content", "")
-    stop = family.stop_tokens[-1 if message.get("tool_calls") else 0]
-    return family.spelled(said) + stop
+    calls = message.get("tool_calls")
+    stop = family.stop_tokens[-1 if calls else 0]
+    return f"Hm.</think>{message['content']}{calls or ''}{stop}"
 
 
 @cache
