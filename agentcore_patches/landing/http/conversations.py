@@ -276,7 +276,7 @@ def _describe_assistant(
     content = message.content or ""
     if isinstance(content, list):
         # SGLang's other kinds of parts have no text.
-        content = "".join(getattr(part, "text", None) or "" for part in content)
+        content = "".join(part.model_dump().get("text") or "" for part in content)
     tags = _reasoning_tags(reasoning_parser)
     if tags is not None:
         # /v1/messages prepends the reasoning that a client sends back to the text.
