@@ -50,14 +50,14 @@ def endpoint(family: Family, template: str | None = None) -> Any:
 
 
 def answer_of(family: Family, turn: int) -> Message:
-    """Return an assistant's answer; every second one calls tools."""
-    text = f"  It is {turn} 🤔 degrees. \n"
+    """Return an answer: one that calls tools, or text with the thinking before it."""
+    text = f"<think>\nHm.\n</think>\n\n  It is {turn} 🤔 degrees. \n"
     message: Message = {"role": "assistant", "content": text}
     if turn % 2 == 0:
         n_calls = 2 if family.parallel_calls and turn % 4 == 0 else 1
         arguments = json.dumps({"city": "São Paulo", "days": turn})
         function = {"name": "get_weather", "arguments": arguments}
-        message["content"] = ""
+        message["content"] = "Let me look." if turn % 4 else ""
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": function}
             for call_id in family.call_ids[:n_calls]
