@@ -59,6 +59,7 @@ def test_eight_turns_start_with_the_previous_turns(
 
 
 @in_both_ways
+@pytest.mark.parametrize("path", [CHAT, RESPONSES], indirect=True)
 def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, path: str, streaming: bool
 ) -> None:
