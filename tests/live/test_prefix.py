@@ -30,6 +30,7 @@ from tests.helpers.endpoints import (
     RESPONSES,
     TOOLS_OF,
     Json,
+    openai_client,
     post,
     refused,
     require_traced,
@@ -59,7 +60,7 @@ def test_eight_turns_start_with_the_previous_turns(
 
 
 @in_both_ways
-@pytest.mark.parametrize("path", [CHAT, RESPONSES], indirect=True)
+@pytest.mark.parametrize("path", [CHAT], indirect=True)
 def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, path: str, streaming: bool
 ) -> None:
@@ -406,6 +407,34 @@ def test_reasoning_that_the_template_wrote_must_be_sent_again(
 
 
 in_responses = pytest.mark.parametrize("path", [RESPONSES], indirect=True)
+
+
+@in_responses
+@in_both_ways
+def test_the_openai_client_continues_without_extra_fields(
+    remembering: Server, path: str, streaming: bool
+) -> None:
+    api = openai_client(remembering)
+    body: Json = {"model": Subject(remembering.base_url).served_model()}
+    body |= {"instructions": f"openai {streaming}", "tools": TOOLS_OF[path]}
+    body |= {"temperature": 0, "max_output_tokens": 60}
+    items: list[Any] = []
+    said = []
+    for question in ("reasoning_then_tool", "plain", "reasoning", "emoji"):
+        items.append({"role": "user", "content": line(question).question})
+        if streaming:
+            with api.responses.stream(**body, input=items) as events:
+                response = events.get_final_response()
+        else:
+            response = api.responses.create(**body, input=items)
+        said.append((response.metadata or {}).get("prefix"))
+        for item in response.model_dump()["output"]:
+            items.append(item)
+            if item["type"] == "function_call":
+                result = {"call_id": item["call_id"], "output": "result"}
+                items.append({"type": "function_call_output", **result})
+    assert said[0] is None
+    assert all(prefix and prefix["source"] == "server" for prefix in said[1:])
 
 
 @in_responses
