@@ -58,7 +58,6 @@ THOROUGH = (
     "live/test_odd_tokenizers.py",
     "live/test_pressure.py",
     "live/test_request_fields.py",
-    "live/test_response_turns.py",
     "live/test_routed_experts.py",
     "live/test_scoring.py",
     "live/test_selections.py",

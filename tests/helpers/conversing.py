@@ -9,8 +9,8 @@ from typing import Any
 import requests
 
 from agentcore_verify import client
-from agentcore_verify.audit.turns import Call
-from agentcore_verify.client import Answer, Completion, HttpError
+from agentcore_verify.checks.prefix import message_of
+from agentcore_verify.client import Answer, HttpError
 from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
@@ -94,16 +94,12 @@ class Turn:
             ]
             asked["content"] = [*blocks, {"type": "text", "text": asked["content"]}]
             return [*self.said, asked]
-        if self.path == RESPONSES:
-            given = [
-                {"type": "function_call_output", "call_id": call, "output": result}
-                for call, result in results
-            ]
-        else:
-            given = [
-                {"role": "tool", "tool_call_id": call, "content": result}
-                for call, result in results
-            ]
+        given = [
+            {"type": "function_call_output", "call_id": call, "output": result}
+            if self.path == RESPONSES
+            else {"role": "tool", "tool_call_id": call, "content": result}
+            for call, result in results
+        ]
         return [*self.said, *given, asked]
 
 
@@ -155,7 +151,7 @@ def _chat_turn(answer: Answer) -> Turn:
         [*(completion.token_ids or ())],
         prefix_of(answer),
         [message_of(completion)],
-        all(_arguments(call) == call.arguments for call in completion.tool_calls),
+        all(is_object(call.arguments) for call in completion.tool_calls),
         completion.logprobs or (),
     )
 
@@ -204,26 +200,6 @@ def _response_turn(events: list[Any]) -> Turn:
         said,
         bool(said) and all(is_object(call["arguments"] or "{}") for call in calls),
     )
-
-
-def message_of(completion: Completion) -> Message:
-    """Return the assistant's message as clients send it back: without reasoning."""
-    message: Message = {"role": "assistant", "content": completion.content}
-    if completion.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id or f"call_{position}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call)},
-            }
-            for position, call in enumerate(completion.tool_calls)
-        ]
-    return message
-
-
-def _arguments(call: Call) -> str:
-    """Return the arguments of a call; empty if SGLang would not accept them back."""
-    return call.arguments if is_object(call.arguments) else "{}"
 
 
 def is_object(text: str) -> bool:

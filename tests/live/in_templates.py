@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import json
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -51,20 +50,18 @@ def endpoint(family: Family, template: str | None = None) -> Any:
 
 
 def answer_of(family: Family, turn: int) -> Message:
-    """Return an assistant's answer; every second one calls tools."""
-    text = f"  It is {turn} 🤔 degrees. \n"
+    """Return an answer: one that calls tools, or text with the thinking before it."""
+    text = f"<think>\nHm.\n</think>\n\n  It is {turn} 🤔 degrees. \n"
     message: Message = {"role": "assistant", "content": text}
     if turn % 2 == 0:
         n_calls = 2 if family.parallel_calls and turn % 4 == 0 else 1
         arguments = json.dumps({"city": "São Paulo", "days": turn})
         function = {"name": "get_weather", "arguments": arguments}
-        message["content"] = ""
+        message["content"] = "Let me look." if turn % 4 else ""
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": function}
             for call_id in family.call_ids[:n_calls]
         ]
-    if family.reasoning:
-        message["reasoning_content"] = f"The user asks for {turn}. "
     return message
 
 
@@ -86,7 +83,6 @@ def prompt_of(
     request = ChatCompletionRequest(
         messages=messages,
         tools=TOOLS,
-        chat_template_kwargs=dict(family.template_kwargs) or None,
         required_prefix_token_ids=prefix,
     )
     adapted, request = chat._convert_to_internal_request(request)
@@ -110,8 +106,7 @@ def assert_continues(family: Family) -> None:
         answer = answer_of(family, turn)
         spoken = encoded(made, sampled(family, answer))
         assert spoken[-1] in stops
-        sent = {k: v for k, v in answer.items() if k != "reasoning_content"}
-        messages += [sent, *follow(family, answer, turn)]
+        messages += [answer, *follow(family, answer, turn)]
         required = [*prompt, *spoken]
         template, _ = prompt_of(chat, family, messages)
         # As sampled, and cut off before the stop token.
@@ -133,23 +128,12 @@ def assert_continues(family: Family) -> None:
         assert "degrees" not in text and "Paulo" not in text
         for message in follow(family, answer, turn):
             assert message["content"] in text
+    # The template writes the turns otherwise than the model samples them.
+    assert found.metadata["template_matched"] < kept - len(spoken)
 
 
 def family_of(name: str) -> Family:
     return {family.name: family for family in FAMILIES}[name]
-
-
-def test_another_stop_token_is_replaced() -> None:
-    family = family_of("glm-4.7")
-    chat, made = endpoint(family), tokenizer(family)
-    prompt, _ = prompt_of(chat, family, [USER])
-    spoken = encoded(made, "</think>Yes.<|observation|>")
-    messages = [USER, YES, USER]
-    required = [*prompt, *spoken]
-    second, found = prompt_of(chat, family, messages, required)
-    assert found.metadata["kept"] == len(required) - 1 == found.metadata["required"] - 1
-    assert second[: len(required) - 1] == required[:-1]
-    assert made.decode(second[len(required) - 1 :]).startswith("<|user|>Question")
 
 
 def test_ids_on_a_message_before_the_last_of_the_assistant() -> None:
@@ -196,7 +180,6 @@ UNCERTAIN = {
     "dropped": _MESSAGES
     + "{% if m.role == 'user' %}{{ m.content }}{% endif %}<|im_end|>"
     + _END,
-    "upper case": _MESSAGES + "{{ m.content | upper }}<|im_end|>" + _END,
     "cut off": _MESSAGES + "{{ m.content[:10] }}<|im_end|>" + _END,
     "its length decides": _MESSAGES
     + "{{ m.content }}{% if m.content | length > 9 %}<|im_end|>{% endif %}<|im_start|>"
@@ -212,7 +195,7 @@ def test_a_template_that_hides_the_end_of_an_answer_is_refused() -> None:
     """After the first refusal, the template is rendered less often."""
     from sglang.srt.agentcore.http.template_tail import Template
 
-    family = family_of("qwen3-no-thinking")
+    family = family_of("qwen3")
     messages = [USER, YES, USER]
     token_ids = Template.token_ids
     for name, template in UNCERTAIN.items():
@@ -249,7 +232,7 @@ _RESULTS_INSIDE = """
 
 
 def test_tool_results_before_the_token_that_ends_the_turn() -> None:
-    family = family_of("qwen3-no-thinking")
+    family = family_of("qwen3")
     answer = answer_of(family, 0)
     results = follow(family, answer, 0)
     for after_calls in ("", "<|endoftext|>"):
@@ -273,24 +256,6 @@ def test_tool_results_before_the_token_that_ends_the_turn() -> None:
         assert tail.count(results[0]["content"]) == len(results) == 2
         alone, _ = prompt_of(chat, family, messages)
         assert made.decode(alone).endswith(tail)
-
-
-def test_the_memory_falls_back_to_the_template_if_it_is_uncertain() -> None:
-    from sglang.srt.agentcore.http import conversations
-
-    family = family_of("qwen3-no-thinking")
-    for template, is_certain in ((None, True), (UNCERTAIN["dropped"], False)):
-        chat = endpoint(family, template)
-        memory = conversations.Memory(10_000)
-        with mock.patch.object(conversations, "memory", return_value=memory):
-            _, turn = prompt_of(chat, family, [USER])
-            answer = SimpleNamespace(**YES, tool_calls=None)
-            turn.remember(answer, "stop", None, [5], [6])
-            prompt, turn = prompt_of(chat, family, [USER, YES, USER])
-        plain, _ = prompt_of(chat, family, [USER, YES, USER])
-        if not is_certain:
-            assert turn.metadata == {"source": "template", "missed": "unusable"}
-        assert prompt[:2] == [5, 6] if is_certain else prompt == plain
 
 
 MORE_TESTS = {str(family): partial(assert_continues, family) for family in FAMILIES}

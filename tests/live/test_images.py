@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ import requests
 
 from agentcore_verify import client
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer
+from agentcore_verify.client import Answer, Json, OnEvent
+from agentcore_verify.results import Failed
 from agentcore_verify.server import Server
-from agentcore_verify.subject import Subject
+from agentcore_verify.subject import Exchange, Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.conversing import prefix_of
@@ -124,60 +126,63 @@ def test_a_prompt_of_ids_is_prefilled_unchanged_but_for_expanded_images(
 
 
 @in_both_ways
-@pytest.mark.parametrize("how", ["request", "message"])
-def test_a_prefix_keeps_its_images_and_accepts_new_ones(
-    vision_server: Server, asked: Asked, how: str, stream: bool
+@pytest.mark.usefixtures("nothing_held")
+def test_a_prefix_needs_its_images_and_accepts_new_ones(
+    vision_server: Server, asked: Asked, stream: bool
 ) -> None:
     required = [*asked.prompt, *asked.answer]
-    turn: dict[str, Any] = {"role": "assistant", "content": "An image."}
-    more: dict[str, Any] = {"required_prefix_token_ids": required}
-    if how == "message":
-        turn |= {"prompt_token_ids": asked.prompt, "token_ids": asked.answer}
-        more = {}
-    first, last = body(*QUESTION)["messages"], body("And", IMAGE, "this?")["messages"]
-    messages = [*first, turn, *last]
-    second = ask(vision_server, messages=messages, stream=stream, **more)
+    more = {"required_prefix_token_ids": required, "stream": stream}
+    answer = {"role": "assistant", "content": "An image."}
+    [first], [last] = body(*QUESTION)["messages"], body("And", IMAGE)["messages"]
+    second = ask(vision_server, messages=[first, answer, last], **more)
     prompt = list(second.prompt_token_ids or ())
     continued = prefix_of(second)
-    assert continued is not None and continued["source"] == how
+    assert continued is not None
     kept = continued["kept"]
     assert prompt[:kept] == required[:kept]
     # The template writes one placeholder; the prefix has one per embedding.
     assert continued["template_matched"] >= len(asked.prompt)
     assert prompt[kept:].count(asked.pad) == PLACES
-
-
-@in_both_ways
-@pytest.mark.usefixtures("nothing_held")
-def test_a_prefix_without_its_images_is_refused(
-    vision_server: Server, asked: Asked, stream: bool
-) -> None:
-    text = body("What is this?")["messages"]
-    messages = [*text, {"role": "assistant", "content": "An image."}, *text]
-    prefix = [*asked.prompt, *asked.answer]
-    more = {"required_prefix_token_ids": prefix, "stream": stream}
+    [text] = body("What is this?")["messages"]
     with endpoints.refused():
-        ask(vision_server, messages=messages, **more)
+        ask(vision_server, messages=[text, answer, text], **more)
+
+
+def request_to(path: str, token_ids: list[int], urls: list[str]) -> dict[str, Any]:
+    """Return a request with a prompt of token IDs and images."""
+    parts: list[Any] = [{"type": "image_url", "url": url} for url in urls]
+    sampling = {"sampling_params": {"max_tokens": 2}, "content_parts": parts}
+    if path == endpoints.VLLM_GENERATE:
+        return {"token_ids": token_ids, **sampling}
+    if path == endpoints.CHAT:
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        return body(*parts, input_ids=token_ids)
+    return {"input_ids": token_ids, "image_data": urls}
 
 
 @in_both_ways
 @pytest.mark.usefixtures("nothing_held")
-@pytest.mark.parametrize("path", [endpoints.CHAT, "/generate"])
-def test_images_without_placeholders_are_refused(
+@pytest.mark.parametrize("path", [endpoints.CHAT, "/generate", endpoints.VLLM_GENERATE])
+def test_images_that_do_not_fit_or_cannot_be_read_are_refused(
     vision_server: Server, asked: Asked, path: str, stream: bool
 ) -> None:
-    prompt, _, _, pad = asked
+    prompt, _, given, pad = asked
     first = prompt.index(pad)
-    for n_images, given, reason in (
-        (3, prompt, "placeholders for images"),
-        (1, prompt * 2, "placeholders for images"),
-        (1, [i for i in prompt if i != pad], "placeholders for images"),
-        (1, [10, pad, 11], "finds 0 of them"),
-        (1, prompt[: first + 2] + prompt[first + 4 :], "for an image that takes 4"),
+    for urls, ids, reason in (
+        ([images.IMAGE] * 3, prompt, "placeholders for images"),
+        ([images.IMAGE], prompt * 2, "placeholders for images"),
+        ([images.IMAGE], [i for i in prompt if i != pad], "placeholders for images"),
+        ([images.IMAGE], [10, pad, 11], "finds 0 of them"),
+        (
+            [images.IMAGE],
+            prompt[: first + 2] + prompt[first + 4 :],
+            "for an image that takes 4",
+        ),
+        (["data:image/png;base64,AA=="], given, ""),
+        (["/no/such/file.png"], given, ""),
+        (["http://127.0.0.1:9/a.png"], given, ""),
     ):
-        request = body(*[IMAGE] * n_images, input_ids=given)
-        if path == "/generate":
-            request = {"input_ids": given, "image_data": [images.IMAGE] * n_images}
+        request = request_to(path, ids, urls)
         refused = endpoints.send(vision_server, path, **request, stream=stream)
         assert refused.status_code == 400 and reason in refused.text, refused.text
 
@@ -226,11 +231,10 @@ def test_a_generate_stream_with_an_image_is_complete(
     assert last == dict.fromkeys(range(parallel), asked.answer)
 
 
-PARTS = (
+PARTS = [
     {"type": "image_url", "image_url": {"url": images.IMAGE, "detail": "auto"}},
     {"type": "image_url", "url": images.IMAGE},
-    {"type": "image_url", "image_url": images.IMAGE},
-)
+]
 
 
 def of_vllm(
@@ -255,45 +259,34 @@ def test_vllms_endpoint_accepts_images(
 ) -> None:
     prompt, answer, given, pad = asked
     place = {"offset": given.index(pad), "length": PLACES}
-    for part in PARTS:
-        found = of_vllm(vision_server, given, stream, content_parts=[part])
-        assert found == (prompt, {"image": [place]}, {0: answer})
-    *_, found = of_vllm(vision_server, given, stream, n=2, content_parts=[PARTS[0]])
+    found = of_vllm(vision_server, given, stream, content_parts=PARTS[:1])
+    assert found == (prompt, {"image": [place]}, {0: answer})
+    *_, found = of_vllm(vision_server, given, stream, n=2, content_parts=PARTS[:1])
     assert found == {0: answer, 1: answer}
 
     second = [*prompt, *answer, *given]
-    taken, places, _ = of_vllm(vision_server, second, stream, content_parts=PARTS[:2])
+    taken, places, _ = of_vllm(vision_server, second, stream, content_parts=PARTS)
     shifted = {**place, "offset": place["offset"] + len(prompt) + len(answer)}
     assert taken == [*prompt, *answer, *prompt]
     assert places == {"image": [place, shifted]}
-    assert of_vllm(vision_server, [5, 6, 7], stream)[:2] == ([5, 6, 7], None)
+    found = of_vllm(vision_server, [5, 6, 7], stream, content_parts=[])
+    assert found[:2] == ([5, 6, 7], None)
 
 
-@in_both_ways
-@pytest.mark.usefixtures("nothing_held")
-def test_vllms_endpoint_refuses_images_that_do_not_fit(
-    vision_server: Server, asked: Asked, stream: bool
+class OtherIds(Subject):
+    """A server that prefills other token IDs than a second turn has."""
+
+    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
+        sent = dict(body)
+        if "input_ids" in body:
+            sent["input_ids"] = [7, *body["input_ids"]]
+        return replace(super().send(sent, where, on_event), body=body)
+
+
+def test_the_check_of_images_passes_unless_a_second_turn_has_other_ids(
+    vision_server: Server,
 ) -> None:
-    params = {"max_tokens": 2}
-    request = {"token_ids": asked.given, "sampling_params": params, "stream": stream}
-    image = PARTS[1]
-    for parts, reason in (
-        ([image, image], "placeholders for images"),
-        ("an image", "content_parts must be a list"),
-        ([{**image, "url": "data:image/png;base64,AA=="}], ""),
-        ([{**image, "url": "/no/such/file.png"}], ""),
-        ([{**image, "url": "http://127.0.0.1:9/a.png"}], ""),
-    ):
-        refused = endpoints.send(
-            vision_server, endpoints.VLLM_GENERATE, **request, content_parts=parts
-        )
-        assert refused.status_code == 400 and reason in refused.text, refused.text
-    served = endpoints.send(
-        vision_server, endpoints.VLLM_GENERATE, **request, content_parts=[]
-    )
-    assert served.status_code == 200
-
-
-def test_the_check_of_images_passes(vision_server: Server) -> None:
-    subject = Subject(vision_server.base_url)
-    assert "a second turn of" in images.check(subject)
+    url = vision_server.base_url
+    assert "a second turn of" in images.check(Subject(url))
+    with pytest.raises(Failed, match="differ from the input_ids"):
+        images.check(OtherIds(url))

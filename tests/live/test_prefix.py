@@ -30,10 +30,12 @@ from tests.helpers.endpoints import (
     RESPONSES,
     TOOLS_OF,
     Json,
+    openai_client,
+    post,
     refused,
     require_traced,
 )
-from tests.helpers.servers import Launch, Trees, held, in_one_mode
+from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
@@ -49,18 +51,12 @@ def path(request: pytest.FixtureRequest, release: str) -> str:
 
 
 @in_both_ways
-@pytest.mark.parametrize(
-    ("path", "how"),
-    [
-        *((CHAT, how) for how in ("request", "message")),
-        *((path, "request") for path in (MESSAGES, RESPONSES)),
-    ],
-    indirect=["path"],
-)
 def test_eight_turns_start_with_the_previous_turns(
-    server: Server, path: str, how: str, streaming: bool
+    server: Server, path: str, streaming: bool
 ) -> None:
-    assert_continued(converse(server, path, how, streaming), how)
+    several: Json = {"n": 2} if path == CHAT else {}
+    turns = converse(server, path, "request", streaming, **several)
+    assert_continued(turns, "request")
 
 
 @in_both_ways
@@ -69,6 +65,18 @@ def test_the_memory_continues_a_conversation_by_itself(
     remembering: Server, path: str, streaming: bool
 ) -> None:
     assert_continued(converse(remembering, path, "server", streaming), "server")
+
+
+@in_one_mode
+def test_nemo_gym_takes_ids_from_logprobs_and_sends_them_on_messages(
+    server: Server,
+) -> None:
+    fields: Json = {"logprobs": True, "return_tokens_as_token_ids": True}
+    turns = converse(server, CHAT, "message", return_token_ids=None, **fields)
+    assert_continued(turns, "message")
+    for turn in turns:
+        names = [entry["token"] for entry in turn.logprobs]
+        assert names == [f"token_id:{token_id}" for token_id in turn.completion]
 
 
 def assert_continued(turns: list[Turn], how: str) -> None:
@@ -83,71 +91,23 @@ def assert_continued(turns: list[Turn], how: str) -> None:
             assert not before.is_complete
             assert said["missed"].startswith("message ")
             continue
-        assert said["source"] == how
-        assert said["required"] == said["kept"] == len(before.ids)
-        assert said["template_matched"] <= len(before.ids)
-        assert turn.prompt[: len(before.ids)] == before.ids
-        assert len(turn.prompt) > len(before.ids)
+        assert_starts_with(before, turn, how)
 
 
-CALL = (
-    r'<tool_call>\n\{"name":"get_weather","arguments":\{"city":"[A-Z][a-z]{3,8}"\}\}'
-    r"\n</tool_call>"
-)
-"""A regex that makes the tiny model call a tool, without the spaces of the template."""
-
-GYM: Json = {
-    "logprobs": True,
-    "top_logprobs": 0,
-    "return_tokens_as_token_ids": True,
-    "return_token_ids": None,
-}
-"""The fields by which NeMo Gym gets token IDs, which it reads from the logprobs."""
+def assert_starts_with(before: Turn, turn: Turn, how: str) -> None:
+    said = turn.prefix
+    assert said is not None and said["source"] == how
+    assert said["required"] == said["kept"] == len(before.ids)
+    assert said["template_matched"] <= len(before.ids)
+    assert turn.prompt[: len(before.ids)] == before.ids
+    assert len(turn.prompt) > len(before.ids)
 
 
-@in_one_mode
-@pytest.mark.parametrize("is_derived", [False, True])
-def test_tool_turns_of_nemo_gym_start_with_the_previous_turns(
-    server: Server, is_derived: bool
-) -> None:
-    """Newer versions of Gym derive the required prefix from the last message."""
-    more: Json = {"tools": TOOLS_OF[CHAT], "max_tokens": 200, "regex": CALL, **GYM}
-    history: list[Message] = [{"role": "user", "content": line("tool").question}]
-    seen: list[int] = []
-    for _ in range(4):
-        turn = take_turn(server, CHAT, history, **more)
-        names = [entry["token"] for entry in turn.logprobs]
-        assert names == [f"token_id:{token_id}" for token_id in turn.completion]
-        assert turn.prompt[: len(seen)] == seen
-        if seen:
-            assert turn.prefix is not None
-            assert turn.prefix["template_matched"] < len(seen)
-        seen = turn.ids
-        [call] = turn.calls
-        turn.said[0].update(
-            prompt_token_ids=turn.prompt,
-            generation_token_ids=turn.completion,
-            generation_log_probs=[entry["logprob"] for entry in turn.logprobs],
-        )
-        result = {"role": "tool", "tool_call_id": call, "content": "20 C"}
-        history += [*turn.said, result]
-        if is_derived:
-            more[PREFIX] = seen
-
-
-@in_both_ways
-def test_a_continued_message_starts_from_its_own_tokens(
-    server: Server, streaming: bool
-) -> None:
+def test_a_continued_message_starts_from_its_own_tokens(server: Server) -> None:
     first = take_turn(server, CHAT, [USER], max_tokens=3)
-    second = take_turn(
-        server,
-        CHAT,
-        [USER, {"role": "assistant", "content": "He"}],
-        streaming,
-        required_prefix_token_ids=first.ids,
-        continue_final_message=True,
-    )
+    messages = [USER, {"role": "assistant", "content": "He"}]
+    more: Json = {"continue_final_message": True, **required(first.ids)}
+    second = take_turn(server, CHAT, messages, **more)
     assert second.prompt == first.ids
     assert second.ids == take_turn(server, CHAT, [USER]).ids
 
@@ -159,58 +119,44 @@ def required(token_ids: Any) -> Json:
     return {PREFIX: token_ids}
 
 
-# What is wrong about a prefix, and words of the refusal.
-BAD: tuple[tuple[Any, str], ...] = (
-    ([-1], "must be from 0 to 447"),
-    ([[7]], "flat list of integers"),
+def bad_turns(path: str) -> Iterator[tuple[str, list[Message] | str, Json]]:
+    """Yield turns that are refused, each with words of the refusal."""
+    history = [USER, HELLO, USER]
+    yield "must be from 0 to 447", history, required([-1])
+    yield PREFIX, history, required("7")
     # Some releases read it as a float.
-    ([2**70], PREFIX),
-    ("7", PREFIX),
-    ([7] * 40000, "longer than"),
-)
-BAD_HISTORIES: tuple[tuple[list[Message], str], ...] = (
-    ([USER], "assistant message"),
-    ([USER, HELLO], "last message"),
-)
-
-# What is wrong about the IDs on a message, and their name in the refusal.
-BAD_ON_A_MESSAGE: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"prompt_token_ids": "7", "token_ids": [7]}, "prompt_token_ids"),
-    ({"prompt_token_ids": [7], "token_ids": {"7": 7}}, "token_ids"),
-    (
-        {"prompt_token_ids": [7], "generation_token_ids": [-1]},
-        "prompt_token_ids with its generation_token_ids",
-    ),
-)
+    yield PREFIX, history, required([2**70])
+    yield "assistant message", [USER], required([7])
+    yield "last message", [USER, HELLO], required([7])
+    if path == CHAT:
+        yield "input_ids", history, {**required([7]), "input_ids": [7]}
+        for name, ids in (
+            ("prompt_token_ids", {"prompt_token_ids": "7", "token_ids": [7]}),
+            ("token_ids", {"prompt_token_ids": [7], "token_ids": {"7": 7}}),
+            (
+                "prompt_token_ids with its generation_token_ids",
+                {"prompt_token_ids": [7], "generation_token_ids": [-1]},
+            ),
+        ):
+            yield f"messages[1].{name}", [USER, HELLO | ids, USER], {}
+    if path == RESPONSES:
+        yield "assistant message", "Hi.", required([7])
+        untraced = {"return_token_ids": False, "background": True}
+        yield "background=false", history, required([7]) | untraced
+        stored = {"previous_response_id": "resp_7"}
+        yield "previous_response_id", history, required([7]) | stored
 
 
 @in_one_mode
 @in_both_ways
 def test_a_bad_prefix_is_refused(server: Server, path: str, streaming: bool) -> None:
     before = set(held(server))
-    history = [USER, HELLO, USER]
-    for prefix, said in BAD:
-        named = () if path == CHAT and "longer" in said else (PREFIX,)
-        with refused(said, *named) as refusal:
-            take_turn(server, path, history, streaming, **required(prefix))
+    for said, history, more in bad_turns(path):
+        words = (said, PREFIX) if PREFIX in more else (said,)
+        with refused(*words) as refusal:
+            take_turn(server, path, history, streaming, **more)
         assert " None" not in refusal.value.body
-    for wrong, said in BAD_HISTORIES:
-        with refused(said, PREFIX):
-            take_turn(server, path, wrong, streaming, **required([7]))
-    if path == CHAT:
-        with refused("input_ids", PREFIX):
-            take_turn(server, path, history, streaming, **required([7]), input_ids=[7])
-        for carried, name in BAD_ON_A_MESSAGE:
-            with refused(f"messages[1].{name}"):
-                take_turn(server, path, [USER, HELLO | carried, USER], streaming)
-    if path == RESPONSES:
-        with refused("assistant message", PREFIX):
-            take_turn(server, path, "Hi.", streaming, **required([7]))
-        untraced: Json = {"return_token_ids": False, "background": True}
-        with refused("background=false", PREFIX):
-            take_turn(server, path, history, streaming, **required([7]), **untraced)
     wait_until(lambda: set(held(server)) <= before)
-    assert take_turn(server, path, history, streaming, **required([7])).prefix
 
 
 @in_one_mode
@@ -224,32 +170,17 @@ def test_null_and_empty_count_as_absent(
     assert turn.prefix is None
 
 
-@in_both_ways
-def test_several_choices_continue_the_same_prefix(
-    server: Server, streaming: bool
-) -> None:
-    body: Json = {"temperature": 0, "max_tokens": 60, "n": 2}
-    first = client.ask(server.base_url, messages=[USER], **body)
-    for choice in first.completions:
-        ids = [*(first.prompt_token_ids or ()), *(choice.token_ids or ())]
-        second = client.ask(
-            server.base_url,
-            messages=[USER, HELLO, USER],
-            required_prefix_token_ids=ids,
-            stream=streaming,
-            **body,
-        )
-        assert len(second.completions) == 2
-        assert [*(second.prompt_token_ids or ())][: len(ids)] == ids
-
-
 def test_the_prefix_works_without_returned_ids(server: Server, path: str) -> None:
     ids = take_turn(server, path, [USER]).ids
     more = {**required(ids), "return_token_ids": False}
-    for streaming in (False, True):
-        second = take_turn(server, path, [USER, HELLO, USER], streaming, **more)
-        assert second.prefix is not None and second.prefix["kept"] == len(ids)
-        assert second.prompt == []
+    # With versions, a stream has another kind of trace.
+    traces: tuple[Json, ...] = ({}, {"return_weight_versions": True})
+    for asked in traces:
+        for streaming in (False, True):
+            history = [USER, HELLO, USER]
+            second = take_turn(server, path, history, streaming, **more, **asked)
+            assert second.prefix is not None and second.prefix["kept"] == len(ids)
+            assert second.prompt == []
 
 
 def test_tokenize_gives_the_same_ids(server: Server) -> None:
@@ -261,6 +192,8 @@ def test_tokenize_gives_the_same_ids(server: Server) -> None:
     assert tokenized(url, **request, **required(first.ids)) == second.prompt
     messages[1] |= {"prompt_token_ids": first.prompt, "token_ids": first.completion}
     assert tokenized(url, **request) == second.prompt
+    # The request's field wins.
+    assert tokenized(url, **request, **required(FORGED))[:20] == FORGED
     with refused():
         tokenized(url, **request, **required([-1]))
 
@@ -299,143 +232,66 @@ def budget(number: int) -> str:
     return f"<total_tokens>{number} tokens left</total_tokens>"
 
 
-def billing_header(number: int) -> str:
-    """First line of Claude Code's system prompt, which differs in each request."""
-    return (
-        f"x-anthropic-billing-header: cc_version=2.1.107.3d9; cc_entrypoint=cli; "
-        f"cch={number:05};"
-    )
-
-
-def system_blocks(*texts: str) -> list[Message]:
-    """Return a system prompt as Claude Code sends it."""
-    return [
-        {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
-        for text in texts
-    ]
-
-
-# With a reasoning parser, the tiny model's turns here are only reasoning.
-@pytest.mark.parametrize("remembering", ["default"], indirect=True)
-@in_both_ways
-def test_a_conversation_continues_although_its_system_prompt_has_volatile_lines(
-    remembering: Server, path: str, streaming: bool
-) -> None:
-    def system(number: int) -> Any:
-        lines = billing_header(number), f"Streamed: {streaming}", budget(900 - number)
-        return system_blocks(*lines) if path == MESSAGES else "\n".join(lines)
-
-    tools: Json = {"tools": TOOLS_OF[path]}
-    history: list[Message] = [USER]
-    turns: list[Turn] = []
-    for number in range(3):
-        turns.append(
-            take_turn(
-                remembering, path, history, streaming, system=system(number), **tools
-            )
-        )
-        history += turns[-1].then(("reasoning", "emoji", "plain")[number])
-    assert turns[0].prefix is None
-    for before, turn in pairwise(turns):
-        said = turn.prefix
-        assert said is not None and said["source"] == "server"
-        assert said["required"] == said["kept"] == len(before.ids)
-        # The template would have written the new header.
-        assert said["template_matched"] < len(before.ids)
-        assert turn.prompt[: len(before.ids)] == before.ids
-    # Any other text of the system prompt counts, wherever it is.
-    history = [USER, *turns[0].then("reasoning")]
-    for text in (
-        f"Call x-anthropic-billing-header.\nStreamed: {streaming}",
-        f"Streamed: {streaming} {budget(1)}",
-    ):
-        turn = take_turn(remembering, path, history, streaming, system=text, **tools)
-        assert turn.missed == "system"
-
-
-@in_both_ways
-def test_user_text_counts_even_if_it_looks_volatile(
-    remembering: Server, streaming: bool
-) -> None:
-    for volatile in (billing_header, budget):
-        asked = {"role": "user", "content": f"{volatile(1)}\nStreamed: {streaming}"}
-        first = take_turn(remembering, CHAT, [asked], streaming)
-        asked["content"] = f"{volatile(2)}\nStreamed: {streaming}"
-        history = [asked, *first.then("plain")]
-        turn = take_turn(remembering, CHAT, history, streaming)
-        assert turn.missed == "message 0"
+def volatile_system(path: str, text: str, number: int) -> Any:
+    """Return a system prompt with lines that differ in each request."""
+    header = f"x-anthropic-billing-header: cc_version=2.1.107.3d9; cch={number:05};"
+    lines = header, text, budget(900 - number)
+    if path != MESSAGES:
+        return "\n".join(lines)
+    # As Claude Code sends it.
+    more: Json = {"type": "text", "cache_control": {"type": "ephemeral"}}
+    return [{**more, "text": each} for each in lines]
 
 
 def other_turns(
     path: str, history: list[Message], word: str
 ) -> Iterator[tuple[str, list[Message], dict[str, Any]]]:
-    """Yield turns of other conversations, and in what they differ from one."""
-    user, said, *rest = history
+    """Yield turns of other conversations, and in what they differ from one.
+
+    tests/unit has a table of more differences.
+    """
+    user, *rest = history
     yield "tools", history, {"tools": TOOLS_OF[path]}
-    yield "system", history, {"system": "x"}
+    yield "system", history, {"system": f"{word} {budget(1)}"}
     yield "system", history, {"system": None}
-    yield "message 1", [{**user, "content": word}, said, *rest], {}
+    yield "message 1", [{**user, "content": word}, *rest], {}
     if path != MESSAGES:
         yield "cache_salt", history, {"cache_salt": "another"}
     if path == RESPONSES:
         yield "cache_salt", history, {"extra_key": "another"}
-    if path != CHAT:
-        return
-    yield "tools", history, {"tools": TOOLS_OF[path], "chat_template_kwargs": {"x": 1}}
-    yield "model", history, {"model": "another"}
-    yield "template", history, {"chat_template_kwargs": {"x": 1}}
-    yield "message 2", [user, {**said, "content": f"x {word}"}, *rest], {}
-    function = {"name": word, "arguments": "{}"}
-    call = {"id": "a", "type": "function", "function": function}
-    yield "message 2", [user, {**said, "tool_calls": [call]}, *rest], {}
-    yield "message 1", [{**said, "content": word}, *rest], {}
-    unlike = {"role": "user", "content": f"new {word}"}
-    yield "message 1", [unlike, said, *rest], {"system": f"new {word}"}
+    if path == CHAT:
+        yield "model", history, {"model": "another"}
+        yield "template", history, {"chat_template_kwargs": {"x": 1}}
 
 
+# With a reasoning parser, the tiny model's turns here are only reasoning.
+@pytest.mark.parametrize("remembering", ["default"], indirect=True)
 @in_both_ways
 def test_similar_conversations_do_not_mix(
     remembering: Server, path: str, streaming: bool
 ) -> None:
-    # With a reasoning parser, the tiny model's other answers have no text.
     asked = {"role": "user", "content": line("reasoning").question}
-    first = {
-        word: take_turn(remembering, path, [asked], streaming, system=word)
-        for word in (f"amber {path} {streaming}", f"cobalt {path} {streaming}")
-    }
+    first = {}
+    for word in (f"amber {path} {streaming}", f"cobalt {path} {streaming}"):
+        system = volatile_system(path, word, 1)
+        first[word] = take_turn(remembering, path, [asked], streaming, system=system)
     for word, before in first.items():
         assert before.prefix is None
-        system: Json = {"system": word}
         history = [asked, *before.then("plain")]
-        second = take_turn(remembering, path, history, streaming, **system)
-        assert second.prefix is not None and second.prefix["source"] == "server"
-        assert second.prompt[: len(before.ids)] == before.ids
+        system = volatile_system(path, word, 2)
+        second = take_turn(remembering, path, history, streaming, system=system)
+        assert_starts_with(before, second, "server")
+        # The template would have written the new header.
+        assert second.prefix and second.prefix["template_matched"] < len(before.ids)
         for reason, other, more in other_turns(path, history, word):
-            more = {"return_token_ids": None, **system, **more}
+            more = {"return_token_ids": None, "system": word, **more}
             turn = take_turn(remembering, path, other, streaming, **more)
             assert turn.missed == reason, (other, more)
         # There is no metadata if the memory does not apply.
-        beginning = take_turn(remembering, path, [asked, asked], streaming, **system)
+        beginning = take_turn(remembering, path, [asked, asked], system=word)
         assert beginning.prefix is None
-        given = required(before.ids) | system
-        said = take_turn(remembering, path, history, streaming, **given).prefix
-        assert said is not None and said["source"] == "request"
-    log = remembering.options.log.read_text()
-    assert "Conversation memory: " in log
-    assert "system: " in log
-
-
-def test_answers_with_the_same_text_but_other_tokens_are_ambiguous(
-    remembering: Server,
-) -> None:
-    first = take_turn(remembering, CHAT, [USER], system="ambiguous")
-    # Cut off before the end-of-turn token.
-    most: Json = {"max_tokens": len(first.completion) - 1}
-    again = take_turn(remembering, CHAT, [USER], system="ambiguous", **most)
-    assert again.said == first.said
-    history = [USER, *first.then("plain")]
-    third = take_turn(remembering, CHAT, history, system="ambiguous")
-    assert third.missed == "ambiguous"
+        given = take_turn(remembering, path, history, **required(before.ids))
+        assert source_of(given) == "request"
 
 
 def opened(text: str) -> list[Any]:
@@ -486,17 +342,19 @@ def test_a_client_learns_nothing_of_another_ones_conversations(
 
 
 FORGED = [66] * 20
-CARRIED = {"prompt_token_ids": FORGED, "token_ids": [5]}
+STOPS = ["e", "o", "a", " "]
+ON_A_MESSAGE = "IDs on a message"
 
-CHOSEN: dict[str, tuple[str, dict[str, Any]]] = {
-    "prefix": (CHAT, {"required_prefix_token_ids": FORGED}),
+CHOSEN: dict[str, tuple[str, Json]] = {
+    ON_A_MESSAGE: (CHAT, {}),
+    "prefix": (CHAT, required(FORGED)),
     "regex": (CHAT, {"regex": "[a-z]+"}),
-    "stop": (CHAT, {"stop": ["e", "o", "a", " "]}),
+    "stop": (CHAT, {"stop": STOPS}),
     "stop regex": (CHAT, {"stop_regex": "[a-z ]"}),
-    "message": (MESSAGES, {"required_prefix_token_ids": FORGED}),
-    "message stop": (MESSAGES, {"stop_sequences": ["e", "o", "a", " "]}),
-    "response": (RESPONSES, {"required_prefix_token_ids": FORGED}),
-    "response stop": (RESPONSES, {"stop": ["e", "o", "a", " "]}),
+    "message": (MESSAGES, required(FORGED)),
+    "message stop": (MESSAGES, {"stop_sequences": STOPS}),
+    "response": (RESPONSES, required(FORGED)),
+    "response stop": (RESPONSES, {"stop": STOPS}),
 }
 """Ways of a client to choose the tokens of a turn; tests/unit has a table of more."""
 
@@ -511,8 +369,11 @@ def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
 ) -> None:
     path, chosen = CHOSEN[how]
     require_traced(path, release)
-    history = opened(f"{how}, {streaming}")
-    said = take_turn(remembering, path, history, streaming, **chosen).said
+    asked, hello, question = history = opened(f"{how}, {streaming}")
+    if how == ON_A_MESSAGE:
+        hello = {**hello, "prompt_token_ids": FORGED, "token_ids": [5]}
+    sent = [asked, hello, question]
+    said = take_turn(remembering, path, sent, streaming, **chosen).said
     found = take_turn(remembering, path, [*history, *said, USER])
     assert source_of(found) == "template", found
     assert found.prompt[: len(FORGED)] != FORGED
@@ -521,15 +382,6 @@ def test_a_turn_whose_tokens_the_client_chose_is_not_remembered(
     again = take_turn(remembering, path, history)
     found = take_turn(remembering, path, [*history, *again.said, USER])
     assert source_of(found) == "server", found
-
-
-def test_a_turn_with_ids_on_a_message_is_not_remembered(remembering: Server) -> None:
-    asked, hello, question = opened("IDs on a message")
-    carried = [asked, {**hello, **CARRIED}, question]
-    said = take_turn(remembering, CHAT, carried).said
-    found = take_turn(remembering, CHAT, [asked, hello, question, *said, USER])
-    assert source_of(found) == "template"
-    assert found.prompt[: len(FORGED)] != FORGED
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES], indirect=True)
@@ -552,6 +404,79 @@ def test_reasoning_that_the_template_wrote_must_be_sent_again(
     # Some releases drop the reasoning themselves.
     is_same = take_turn(remembering, path, bare).prompt == first.prompt
     assert source_of(found) == ("server" if is_same else "template")
+
+
+in_responses = pytest.mark.parametrize("path", [RESPONSES], indirect=True)
+
+
+@in_responses
+@in_both_ways
+def test_the_openai_client_continues_without_extra_fields(
+    remembering: Server, path: str, streaming: bool
+) -> None:
+    api = openai_client(remembering)
+    body: Json = {"model": Subject(remembering.base_url).served_model()}
+    body |= {"instructions": f"openai {streaming}", "tools": TOOLS_OF[path]}
+    body |= {"temperature": 0, "max_output_tokens": 60}
+    items: list[Any] = []
+    said = []
+    for question in ("reasoning_then_tool", "plain", "reasoning", "emoji"):
+        items.append({"role": "user", "content": line(question).question})
+        if streaming:
+            with api.responses.stream(**body, input=items) as events:
+                response = events.get_final_response()
+        else:
+            response = api.responses.create(**body, input=items)
+        said.append((response.metadata or {}).get("prefix"))
+        for item in response.model_dump()["output"]:
+            items.append(item)
+            if item["type"] == "function_call":
+                result = {"call_id": item["call_id"], "output": "result"}
+                items.append({"type": "function_call_output", **result})
+    assert said[0] is None
+    assert all(prefix and prefix["source"] == "server" for prefix in said[1:])
+
+
+@in_responses
+def test_the_metadata_of_the_clients_response_is_kept(
+    server: Server, path: str
+) -> None:
+    model = Subject(server.base_url).served_model()
+    body: Json = {"model": model, "max_output_tokens": 3, "metadata": {"run": "7"}}
+    body["input"] = [USER, HELLO, USER]
+    assert post(server, path, **body)["metadata"] == {"run": "7"}
+    metadata = post(server, path, **body, **required([7]))["metadata"]
+    assert metadata["run"] == "7" and metadata["prefix"]["required"] == 1
+
+
+@in_responses
+@pytest.mark.usefixtures("slow_engine")
+@pytest.mark.parametrize("end", ["left", "aborted"])
+def test_a_response_that_was_cut_short_is_not_remembered(
+    remembering: Server, path: str, end: str
+) -> None:
+    user = {"role": "user", "content": line("long").question}
+    body: Json = {"model": Subject(remembering.base_url).served_model()}
+    body |= {"input": [user], "instructions": end, "max_output_tokens": 400}
+    body |= {"temperature": 0, "return_token_ids": True, "stream": True}
+    events = client.post_stream(remembering.base_url + path, body, done=False)
+    text = ""
+    rid = next(events)["response"]["id"]
+    n_with_ids = 0
+    for event in events:
+        n_with_ids += bool(event.get("token_ids"))
+        if event["type"] == "response.output_text.delta":
+            text += event["delta"]
+        if n_with_ids == 5 and end == "left":
+            break
+        if n_with_ids == 5:
+            client.post(f"{remembering.base_url}/abort_request", {"rid": rid})
+    assert 4 < n_with_ids < 200
+    events.close()
+    assert held_requests(remembering) == []
+    items = [user, {"role": "assistant", "content": text}, USER]
+    more: Json = {"system": end, LIMIT_OF[path]: 3}
+    assert source_of(take_turn(remembering, path, items, **more)) == "template"
 
 
 # A prompt of more tokens is cut.
@@ -596,17 +521,11 @@ def test_a_prompt_that_was_cut_is_not_remembered(cutting: Server, path: str) -> 
         assert given.prompt == [66] * LONGEST
 
 
-# tests/unit has a table of more variables, and of their errors.
-@pytest.mark.parametrize(
-    ("args", "env", "said"),
-    [
-        (("--tokenizer-worker-num", "2"), {PREFIX_CACHE: "16"}, "tokenizer worker"),
-        ((), {"AGENTCORE_DEFAULTS": "all"}, "AGENTCORE_DEFAULTS names 'all'"),
-    ],
-)
+# tests/unit has a table of the bad values.
 def test_a_server_with_a_bad_variable_fails_at_start(
-    trees: Trees, launch: Launch, args: tuple[str, ...], env: Json, said: str
+    trees: Trees, launch: Launch
 ) -> None:
-    refusing = launch(trees.patched, *args, env=env)
-    with pytest.raises(ServerError, match=said), refusing:
+    two_workers = "--tokenizer-worker-num", "2"
+    refusing = launch(trees.patched, *two_workers, env={PREFIX_CACHE: "16"})
+    with pytest.raises(ServerError, match="tokenizer worker"), refusing:
         pass

@@ -58,14 +58,16 @@ MODES: dict[str, tuple[str, ...]] = {
     "two-workers": ("--tokenizer-worker-num", "2"),
 }
 
-PAUSES = ["in_place", "retract", "abort", None]
-each_pause = pytest.mark.parametrize("pause", PAUSES, indirect=True)
+PAUSES = ("in_place", "retract", "abort", None)
 in_place_or_none = pytest.mark.parametrize("pause", ["in_place", None], indirect=True)
 FLUSHES: dict[str, dict[str, bool]] = {
     "left-out": {},
     "true": {"flush_cache": True},
     "false": {"flush_cache": False},
 }
+EACH_WAY = tuple(itertools.product(PAUSES, FLUSHES))
+in_each_way = pytest.mark.parametrize(("pause", "flush"), EACH_WAY, indirect=["pause"])
+TENSORS, NAME_ALONE = "tensors", "the same weights"
 
 OPTIONS = {"temperature": 0, "max_tokens": LENGTH, "ignore_eos": True}
 QUESTION = {"messages": line("long").messages, **OPTIONS}
@@ -240,7 +242,9 @@ def through(
     return outputs, result
 
 
-def assert_right(output: Output, quiet: Output, old: str, new: str) -> None:
+def assert_right(
+    output: Output, quiet: Output, old: str, new: str, is_mute: bool
+) -> None:
     """Check that each span's tokens come from the weights of its version."""
     assert output.spans is not None
     ends = [0, *(span["end"] for span in output.spans)]
@@ -248,12 +252,11 @@ def assert_right(output: Output, quiet: Output, old: str, new: str) -> None:
     assert ends[-1] == len(output.ids)
     for span in output.spans:
         ids = output.ids[span["start"] : span["end"]]
-        if span["version"] == old:
-            assert span["start"] == 0
-            assert ids == quiet.ids[: span["end"]]
-        else:
-            assert span["version"] == new
+        assert span["version"] == new or (span["start"] == 0 and span["version"] == old)
+        if span["version"] == new and is_mute:
             assert set(ids) == {weights.MUTE_TOKEN}
+        else:
+            assert ids == quiet.ids[span["start"] : span["end"]]
     for other in output.others:
         assert other in (output.spans, output.spans[-1]["version"])
 
@@ -272,30 +275,43 @@ def old(updated: Server, model: Weights) -> str:
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("flush", FLUSHES)
-@each_pause
+@pytest.mark.parametrize(
+    ("pause", "how"),
+    [*EACH_WAY, ("in_place", TENSORS), ("retract", TENSORS), (None, NAME_ALONE)],
+    indirect=["pause"],
+)
 def test_each_token_has_the_version_of_the_weights_that_sampled_it(
     updated: Server,
     model: Weights,
     quiet: list[Output],
     old: str,
     pause: str | None,
-    flush: str,
+    how: str,
+    release: str,
 ) -> None:
+    def change() -> str:
+        if how in FLUSHES:
+            return update(updated, model.mute, **FLUSHES[how])
+        if how == TENSORS:
+            norm = [(NORM, load_file(model.mute / "model.safetensors")[NORM])]
+            response = update_from_tensor(updated, release, pickle.dumps(norm), how)
+        else:
+            body = {"new_version": how, "abort_all_requests": False}
+            response = send(updated, "/update_weight_version", **body)
+        assert response.status_code == 200, response.text
+        return how
+
     assert all(output.finish == "length" for output in quiet)
-    outputs, new = through(
-        updated, pause, lambda: update(updated, model.mute, **FLUSHES[flush])
-    )
+    outputs, new = through(updated, pause, change)
     for output, before in zip(outputs, quiet, strict=True):
-        assert_right(output, before, old, new)
+        assert_right(output, before, old, new, is_mute=how != NAME_ALONE)
         assert output.finish == ("abort" if pause == "abort" else "length")
-    if pause in ("in_place", "retract"):
+    if pause in ("in_place", "retract") or how == NAME_ALONE:
         assert all(len(output.spans or ()) == 2 for output in outputs)
 
 
 @pytest.mark.usefixtures("slow_engine", "old")
-@pytest.mark.parametrize("flush", FLUSHES)
-@each_pause
+@in_each_way
 def test_a_later_prompt_uses_no_cache_of_other_weights(
     updated: Server,
     model: Weights,
@@ -312,20 +328,6 @@ def test_a_later_prompt_uses_no_cache_of_other_weights(
     again = later(updated)
     assert again["meta_info"]["cached_tokens"] > 290
     assert logprobs_of(again) == pytest.approx(expected, abs=LOGPROB_NOISE)
-
-
-@pytest.mark.usefixtures("slow_engine")
-def test_a_new_version_of_the_same_weights_labels_later_tokens(
-    updated: Server, quiet: list[Output], old: str
-) -> None:
-    def rename() -> None:
-        body = {"new_version": "renamed", "abort_all_requests": False}
-        assert send(updated, "/update_weight_version", **body).status_code == 200
-
-    outputs, _ = through(updated, None, rename)
-    for output, before in zip(outputs, quiet, strict=True):
-        assert output.ids == before.ids
-        assert [span["version"] for span in output.spans or ()] == [old, "renamed"]
 
 
 def test_no_client_fills_the_cache_of_later_weights(
@@ -363,28 +365,6 @@ def update_from_tensor(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("pause", ["in_place", "retract"], indirect=True)
-def test_updates_from_tensors_are_versioned_too(
-    updated: Server,
-    model: Weights,
-    quiet: list[Output],
-    old: str,
-    pause: str,
-    release: str,
-) -> None:
-    tensors = [(NORM, load_file(model.mute / "model.safetensors")[NORM])]
-
-    def change() -> None:
-        pickled = pickle.dumps(tensors)
-        response = update_from_tensor(updated, release, pickled, "tensors")
-        assert response.status_code == 200, response.text
-
-    outputs, _ = through(updated, pause, change)
-    for output, before in zip(outputs, quiet, strict=True):
-        assert_right(output, before, old, "tensors")
-
-
-@pytest.mark.usefixtures("slow_engine")
 @in_place_or_none
 def test_what_fails_during_requests_is_an_error_and_changes_no_version(
     updated: Server, old: str, pause: str | None, release: str
@@ -417,8 +397,13 @@ def a_file_less(folder: Path) -> Path:
     return folder
 
 
-Make = Callable[[Path, Path], Path]
-NOT_LOADED: dict[str, tuple[str, Make]] = {
+NORM = "model.norm.weight"
+UNKNOWN = "x.norm.weight"
+QUERY = "model.layers.0.self_attn.q_proj.weight"
+HALF = "half renamed"
+
+# A folder with new weights, by the one with the old: what the server says of it.
+FOLDERS: dict[str, tuple[str, Callable[[Path, Path], Path]]] = {
     "all renamed": (
         "0 of 14 tensors were loaded: the model has none named base_model.",
         partial(weights.make, change=partial(renamed, 1)),
@@ -431,10 +416,19 @@ NOT_LOADED: dict[str, tuple[str, Make]] = {
         "lacks 1 of the files that its index lists, such as model-2.safetensors",
         lambda model, folder: a_file_less(weights.make(model, folder, weights.changed)),
     ),
-    "half renamed": (
+    HALF: (
         "7 of 14 tensors were loaded: the model has none named base_model.",
         partial(weights.make, change=partial(renamed, 2)),
     ),
+}
+# Names of the tensors in one request, and what the server says of them.
+BUCKETS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "one": ("", (NORM,)),
+    "a part of a merged tensor": ("", (QUERY,)),
+    "only tied embeddings": ("", ("lm_head.weight",)),
+    "none": ("", ()),
+    "unknown": ("0 of 1 tensors were loaded", (UNKNOWN,)),
+    "one unknown": ("1 of 2 tensors were loaded", (NORM, UNKNOWN)),
 }
 
 
@@ -448,72 +442,41 @@ def names_of(server: Server, way: str) -> list[Any]:
     return [*names, answer["metadata"]]
 
 
-@pytest.mark.parametrize("case", NOT_LOADED)
-def test_an_update_from_disk_that_the_model_does_not_take_fails(
-    updated: Server, model: Weights, way: str, tmp_path: Path, case: str
+@pytest.mark.parametrize("case", [*FOLDERS, *BUCKETS])
+def test_an_update_fails_unless_the_model_takes_all_of_it(
+    updated: Server,
+    model: Weights,
+    way: str,
+    release: str,
+    tmp_path: Path,
+    case: str,
 ) -> None:
     update(updated, model.spoken)
-    reason, make = NOT_LOADED[case]
-    before = names_of(updated, way)
-    logprobs = logprobs_of(later(updated))
-    folder = make(model.spoken, tmp_path / "new")
+    before, logprobs = names_of(updated, way), logprobs_of(later(updated))
+    known = load_file(model.spoken / "model.safetensors")
+    if case in FOLDERS:
+        reason, make = FOLDERS[case]
+        folder = make(model.spoken, tmp_path / "new")
     for _ in range(2):
-        response = load(updated, folder, "no")
-        assert response.status_code == 400, response.text
-        message = response.json()["message"]
-        assert reason in message
-        after = names_of(updated, way)
-        found = logprobs_of(later(updated))
-        if case == "half renamed":
-            assert "The weights are mixed now" in message
-            assert found != pytest.approx(logprobs, abs=LOGPROB_NOISE)
-            before[-1] = after[-1]
+        if case in FOLDERS:
+            response = load(updated, folder, "new")
         else:
-            assert "The weights are as before" in message
-            assert found == pytest.approx(logprobs, abs=LOGPROB_NOISE)
-        assert after[-1]["weight_version"] != "no"
-        assert after == before
+            reason, names = BUCKETS[case]
+            tensors = [(name, known.get(name, known[NORM])) for name in names]
+            pickled = pickle.dumps(tensors)
+            response = update_from_tensor(updated, release, pickled, "new")
+        assert response.status_code == (400 if reason else 200), response.text
+        assert reason in response.text
+        after, found = names_of(updated, way), logprobs_of(later(updated))
+        assert (after[-1]["weight_version"] == "new") is not bool(reason)
+        if reason:
+            assert after == before
+            n_loaded = int(not reason.startswith(("0", "lacks")))
+            assert ("as before", "mixed now")[n_loaded] in response.text
+        is_same = found == pytest.approx(logprobs, abs=LOGPROB_NOISE)
+        assert is_same is (case != HALF)
     update(updated, model.spoken)
     assert logprobs_of(later(updated)) == pytest.approx(logprobs, abs=LOGPROB_NOISE)
-
-
-NORM = "model.norm.weight"
-QUERY = "model.layers.0.self_attn.q_proj.weight"
-
-# Names of the tensors in one request, and how many of them are loaded.
-BUCKETS: dict[str, tuple[tuple[str, ...], str]] = {
-    "one": ((NORM,), ""),
-    "a part of a merged tensor": ((QUERY,), ""),
-    "only tied embeddings": (("lm_head.weight",), ""),
-    "none": ((), ""),
-    "unknown": (("x.norm.weight",), "0 of 1 tensors were loaded"),
-    "one unknown": ((NORM, "x.norm.weight"), "1 of 2 tensors were loaded"),
-}
-
-
-@pytest.mark.parametrize("way_to_send", [None, "direct"])
-@pytest.mark.parametrize("case", BUCKETS)
-def test_an_update_from_tensors_that_the_model_does_not_take_fails(
-    updated: Server, model: Weights, release: str, case: str, way_to_send: str | None
-) -> None:
-    names, reason = BUCKETS[case]
-    if way_to_send == "direct":
-        if case in ("a part of a merged tensor", "only tied embeddings"):
-            pytest.skip("these are not the model's own names")
-        reason = "x.norm.weight" if reason else ""
-    version = update(updated, model.spoken)
-    before = logprobs_of(later(updated))
-    known = load_file(model.spoken / "model.safetensors")
-    tensors = [(name, known.get(name, known[NORM])) for name in names]
-    pickled = pickle.dumps(tensors)
-    response = update_from_tensor(
-        updated, release, pickled, "tensors", load_format=way_to_send
-    )
-    assert response.status_code == (400 if reason else 200), response.text
-    assert reason in response.text
-    answer = post(updated, CHAT, **QUESTION)
-    assert answer["weight_version"] == (version if reason else "tensors")
-    assert logprobs_of(later(updated)) == pytest.approx(before, abs=LOGPROB_NOISE)
 
 
 @pytest.mark.usefixtures("slow_engine", "old")

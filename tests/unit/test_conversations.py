@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import logging
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -116,6 +115,8 @@ SYSTEM_TEXTS: list[tuple[Any, Any, bool]] = [
         ([USER, REASONING, NEXT], [USER, NEXT], False),
         ([USER, REASONING, NEXT, ANSWER], [USER, NEXT, ANSWER], False),
         ([USER, ANSWER, ANSWER], [USER, ANSWER], False),
+        # The text of a user always counts.
+        ([said("user", f"{HEADER}1;"), ANSWER], [said("user", f"{HEADER}2;"), ANSWER], False),
         # A message cannot imitate another conversation.
         ([said("user", json.dumps([["user", "hi"]])), ANSWER], [USER, ANSWER], False),
         *(
@@ -155,36 +156,34 @@ def test_tool_results_are_matched_by_call_and_not_by_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "arguments", "said"),
+    ("variable", "value", "mode", "said"),
     [
-        (conversations.IGNORE, "ok\n(open", {}, "not a regular expression: missing"),
-        (conversations.IGNORE, ".*", {}, "'.\\*', which also matches an empty text"),
         (
-            conversations.VARIABLE,
-            "64",
-            {"disaggregation_mode": "decode"},
-            "disaggregation-mode decode",
+            conversations.IGNORE,
+            "ok\n(open",
+            "null",
+            "not a regular expression: missing",
         ),
+        (
+            conversations.IGNORE,
+            ".*",
+            "null",
+            "'.\\*', which also matches an empty text",
+        ),
+        (conversations.VARIABLE, "64", "decode", "disaggregation-mode decode"),
         *(
-            (conversations.VARIABLE, bad, {}, "whole number of")
+            (conversations.VARIABLE, bad, "null", "whole number of")
             for bad in ("-1", "1.5", "64MB", "²")
         ),
     ],
 )
 def test_a_bad_variable_fails_at_start(
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-    value: str,
-    arguments: Any,
-    said: str,
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, mode: str, said: str
 ) -> None:
-    defaults = {"tokenizer_worker_num": 1, "disaggregation_mode": "null"}
-    server: Any = SimpleNamespace(**{**defaults, **arguments})
+    server: Any = SimpleNamespace(tokenizer_worker_num=1, disaggregation_mode=mode)
     conversations.check_server(server)
     # A server reads its variables only once.
-    monkeypatch.setattr(
-        conversations, "ignored_patterns", conversations.ignored_patterns.__wrapped__
-    )
+    conversations.ignored_patterns.cache_clear()
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=said):
         conversations.check_server(server)
@@ -204,7 +203,7 @@ def tokens(memory: Memory, conversation: Conversation) -> list[int] | None:
 
 
 # The bytes of a conversation of one message besides its token IDs, and of its client.
-OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES
+OVERHEAD = remembered._ENTRY_BYTES + 7 * remembered._PART_BYTES + 8 * 32
 CLIENT = remembered._PART_BYTES
 
 
@@ -278,6 +277,10 @@ def test_only_remembered_answers_of_one_conversation_explain_a_miss() -> None:
         memory.put(answered(said("user", effort), ANSWER, reasoning_effort=effort), [1])
     user = said("user", "low")
     assert why_missed(memory, user, ANSWER, reasoning_effort="high") == "template"
+    # The same text stands for different tokens.
+    memory.put(answered(USER, ANSWER, NEXT, said("assistant", "ok")), [2])
+    ok = said("assistant", "ok")
+    assert why_missed(memory, USER, ANSWER, NEXT, ok) == "ambiguous"
 
 
 def test_threads_share_a_memory() -> None:
@@ -299,19 +302,3 @@ def test_threads_share_a_memory() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert memory.n_bytes == len(memory) * (OVERHEAD + 4) + CLIENT <= memory.max_bytes
-
-
-def test_misses_are_logged_periodically(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    memory = Memory(1000)
-    for number in range(100):
-        memory.count(None)
-        memory.count("system" if number % 2 else f"message {number}")
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 7
-    assert lines[-1] == (
-        "Conversation memory: 64 turns found, 64 not found (message: 32, "
-        "system: 32); metadata.prefix.missed of an answer says why"
-    )

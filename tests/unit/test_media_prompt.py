@@ -112,7 +112,10 @@ URL = {"type": "image_url", "url": "a"}
     ],
 )
 def test_a_bad_content_part_is_refused(parts: Any, said: str) -> None:
-    assert content_parts.read(MANAGER, [{**URL, "uuid": None}]) == ["a"]
+    of_openai = {"type": "image_url", "image_url": {"url": "b", "detail": "auto"}}
+    by_text = {"type": "image_url", "image_url": "c"}
+    taken = content_parts.read(MANAGER, [{**URL, "uuid": None}, of_openai, by_text])
+    assert taken == ["a", "b", "c"]
     with pytest.raises(BadRequest, match=said):
         content_parts.read(MANAGER, parts)
     text_model: Any = SimpleNamespace(mm_processor=None)

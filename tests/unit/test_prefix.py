@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agentcore_patches.landing.http import prefix, traces
-from agentcore_patches.landing.http.exchanges import Exchange
-from tests.helpers.events import collected, data_of
-from tests.unit.small_server import Model, choice_of, line_of
-
-
-def test_the_cost_of_a_long_stream_is_linear() -> None:
-    def seconds(n_chunks: int) -> float:
-        answer = prefix.Answer()
-        text = {"content": "four"}
-        call = {"tool_calls": [{"index": 0, "function": {"arguments": "four"}}]}
-        began = time.process_time()
-        for _ in range(n_chunks):
-            answer.add(text)
-            answer.add(call)
-        assert len(answer.content) == 4 * n_chunks
-        [made] = answer.tool_calls
-        assert len(made.function.arguments) == 4 * n_chunks
-        return time.process_time() - began
-
-    few, many = (
-        min(seconds(n_chunks) for _ in range(5)) for n_chunks in (5_000, 80_000)
-    )
-    assert many < 40 * few
+from agentcore_patches.landing import release
+from agentcore_patches.landing.http import prefix, response_turns
+from tests.unit.small_server import Model
 
 
 def test_the_deltas_of_tool_calls_are_joined() -> None:
@@ -86,27 +63,18 @@ def test_a_request_that_can_choose_its_answer_is_recognized(
     assert prefix._chooses_answer(request, made) == chooses
 
 
-METADATA = {"required": 3, "kept": 3, "source": "request"}
-
-
 @pytest.mark.parametrize(
-    ("kind", "in_trace", "in_line"),
+    ("asked", "uses_memory"),
     [
-        (traces.Trace, {"prefix": METADATA}, None),
-        (traces.EndTrace, {}, {"prefix": METADATA}),
+        ({}, True),
+        ({"return_token_ids": False}, False),
+        ({"background": True}, False),
     ],
 )
-def test_the_metadata_is_written_once(kind: Any, in_trace: Any, in_line: Any) -> None:
-    turn = prefix.Turn(None, reasoning_parser=None, longest=99)
-    turn.metadata = METADATA
-    trace = kind(incremental=True)
-
-    async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
-        yield line_of(choice_of(0, "a"))
-
-    streamed: Any = prefix.streamed(generate)
-    request = SimpleNamespace(_exchange=Exchange(turn=turn))
-    [line] = collected(streamed(None, None, request, trace=trace))
-
-    assert trace.metadata == in_trace
-    assert data_of(line).get("metadata") == in_line
+def test_a_background_response_does_not_use_the_memory(
+    monkeypatch: pytest.MonkeyPatch, asked: Any, uses_memory: bool
+) -> None:
+    monkeypatch.setattr(release, "RESPONSES_ARE_TRACED", True)
+    request: Any = Model(**{"return_token_ids": None, "background": False, **asked})
+    serving: Any = None
+    assert response_turns._start(serving, request).uses_memory is uses_memory

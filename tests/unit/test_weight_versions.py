@@ -65,26 +65,25 @@ def launch() -> Any:
     return batch
 
 
-def test_a_result_without_sampled_tokens_has_no_span() -> None:
+@pytest.mark.parametrize(
+    ("results", "n_sent", "spans"),
+    [
+        # A result without sampled tokens has no span.
+        ([("a", 0)], 0, None),
+        ([("a", 0), ("b", 1), ("c", 0), ("d", 1)], 2, [["b", 0, 1], ["d", 1, 2]]),
+        # Tokens after a stop string are not sent.
+        ([("a", 3), ("b", 2)], 3, [["a", 0, 3]]),
+        ([("a", 3), ("b", 2)], 4, [["a", 0, 3], ["b", 3, 4]]),
+    ],
+)
+def test_sent_tokens_have_the_versions_of_their_results(
+    results: list[tuple[str, int]], n_sent: int, spans: Any
+) -> None:
     req = request()
-    run(req, launch(), n_tokens=0)
-    assert sent(req, 0) is None
-    weight_versions.set_version("b")
-    run(req, launch())
-    weight_versions.set_version("c")
-    run(req, launch(), n_tokens=0)
-    weight_versions.set_version("d")
-    run(req, launch())
-    assert sent(req, 2) == [["b", 0, 1], ["d", 1, 2]]
-
-
-def test_tokens_after_a_stop_string_have_no_version() -> None:
-    req = request()
-    run(req, launch(), n_tokens=3)
-    weight_versions.set_version("b")
-    run(req, launch(), n_tokens=2)
-    assert sent(req, 3) == [["a", 0, 3]]
-    assert sent(req, 4) == [["a", 0, 3], ["b", 3, 4]]
+    for version, n_tokens in results:
+        weight_versions.set_version(version)
+        run(req, launch(), n_tokens)
+    assert sent(req, n_sent) == spans
 
 
 def test_an_output_has_only_new_spans_of_its_own_requests() -> None:

@@ -57,7 +57,6 @@ CORE = (
     "tests/live/test_unchanged.py",
     "tests/live/test_messages_and_responses.py",
     "tests/live/test_prefix.py",
-    "tests/live/test_response_turns.py",
     "tests/live/test_odd_tokenizers.py",
     "tests/live/test_patched_classes.py",
     "tests/live/test_not_finite.py",

@@ -30,8 +30,7 @@ IGNORE = "AGENTCORE_PREFIX_IGNORE"
 SYSTEM_ROLES = frozenset(("root", "system", "developer"))
 
 # The first line of Claude Code's system prompt, which changes with every request.
-_CLAUDE_CODE = "x-anthropic-billing-header:"
-_CLAUDE_CODE_LINE = re.compile(f"^{_CLAUDE_CODE}.*$", re.MULTILINE)
+_CLAUDE_CODE = re.compile("^x-anthropic-billing-header:.*$", re.MULTILINE)
 
 # Marks the places where a pattern removed text.
 _REMOVED = "\0"
@@ -78,12 +77,12 @@ def _megabytes() -> int:
 
 @cache
 def ignored_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of volatile system text, one per line of the variable.
+    """Return the patterns of volatile system text: our own, and the variable's lines.
 
     Raises:
         ValueError: a line is no regular expression.
     """
-    patterns = []
+    patterns = [_CLAUDE_CODE]
     for line in os.environ.get(IGNORE, "").splitlines():
         text = line.strip()
         if not text:
@@ -252,17 +251,14 @@ def _stable_part(part: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_volatile(text: str) -> str:
-    """Remove Claude Code's header and the text that `AGENTCORE_PREFIX_IGNORE` names."""
-    n_removed = 0
-    if _CLAUDE_CODE in text:
-        text, n_removed = _CLAUDE_CODE_LINE.subn(_REMOVED, text)
+    """Remove the parts of a system message that match `ignored_patterns`."""
+    stable = text
     for pattern in ignored_patterns():
-        text, n = pattern.subn(_REMOVED, text)
-        n_removed += n
-    if not n_removed:
+        stable = pattern.sub(_REMOVED, stable)
+    if stable == text:
         return text
     lines: list[str] = []
-    for line in text.split("\n"):
+    for line in stable.split("\n"):
         rest = line.replace(_REMOVED, "")
         if rest == line or rest.strip():
             lines.append(rest)
@@ -280,7 +276,7 @@ def _describe_assistant(
     content = message.content or ""
     if isinstance(content, list):
         # SGLang's other kinds of parts have no text.
-        content = "".join(getattr(part, "text", None) or "" for part in content)
+        content = "".join(part.model_dump().get("text") or "" for part in content)
     tags = _reasoning_tags(reasoning_parser)
     if tags is not None:
         # /v1/messages prepends the reasoning that a client sends back to the text.

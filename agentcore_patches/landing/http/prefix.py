@@ -93,27 +93,13 @@ class Prefix(NamedTuple):
     written: bytes = b""
 
 
-@dataclasses.dataclass(eq=False)
-class _ToolCall:
-    """A tool call of a stream, with the attributes of the whole one."""
-
-    index: int
-    name: str = ""
-    parts: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def function(self) -> Any:
-        """Its name and arguments."""
-        return SimpleNamespace(name=self.name, arguments="".join(self.parts))
-
-
 class Answer:
     """The message of one choice, put together from a stream as a client does it."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._calls: list[_ToolCall] = []
-        self._latest: dict[int, _ToolCall] = {}
+        self._calls: list[SimpleNamespace] = []
+        self._latest: dict[int, SimpleNamespace] = {}
 
     @property
     def content(self) -> str:
@@ -121,9 +107,14 @@ class Answer:
         return "".join(self._texts)
 
     @property
-    def tool_calls(self) -> list[_ToolCall]:
+    def tool_calls(self) -> list[Any]:
         """The tool calls, ordered by index, then by their first parts."""
-        return sorted(self._calls, key=attrgetter("index"))
+        return [
+            SimpleNamespace(
+                function=SimpleNamespace(name=call.name, arguments="".join(call.parts))
+            )
+            for call in sorted(self._calls, key=attrgetter("index"))
+        ]
 
     def add(self, delta: dict[str, Any]) -> None:
         """Add the delta of a chunk.
@@ -135,8 +126,9 @@ class Answer:
         for part in delta.get("tool_calls") or ():
             index = part.get("index") or 0
             if part.get("id") or index not in self._latest:
-                self._latest[index] = _ToolCall(index)
-                self._calls.append(self._latest[index])
+                begun = SimpleNamespace(index=index, name="", parts=[])
+                self._latest[index] = begun
+                self._calls.append(begun)
             call = self._latest[index]
             said = part.get("function") or {}
             call.name = said.get("name") or call.name
@@ -239,14 +231,21 @@ class Turn:
         self.metadata = {"source": "template", "missed": reason}
 
     def count(self) -> None:
-        """Count a turn for the metrics, and a hit or miss of the memory for the log."""
-        if self.metadata is None:
+        """Count the turn for the metrics."""
+        said = self.metadata
+        if said is None:
             return
-        if metrics.is_on():
-            _count(self.metadata)
-        memory = conversations.memory()
-        if memory is not None and self.metadata["source"] in ("server", "template"):
-            memory.count(self.metadata.get("missed"))
+        if "missed" in said:
+            metrics.count(metrics.PREFIX_TURNS, "server", "missed")
+            metrics.count_miss(said["missed"])
+            return
+        metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
+        for name, key in (
+            (metrics.REQUIRED_TOKENS, "required"),
+            (metrics.KEPT_TOKENS, "kept"),
+            (metrics.MATCHED_TOKENS, "template_matched"),
+        ):
+            metrics.count(name, said["source"], by=said[key])
 
     def take_in(self, chunk: dict[str, Any], trace: traces.Trace) -> None:
         """Record a chunk of a stream; remember each choice that finishes."""
@@ -288,21 +287,6 @@ class Turn:
             memory.put(answered, [*prompt, *token_ids])
             metrics.set_to(metrics.MEMORY_BYTES, memory.n_bytes)
             metrics.set_to(metrics.MEMORY_ENTRIES, len(memory))
-
-
-def _count(said: dict[str, Any]) -> None:
-    """Count a turn for the metrics by its `metadata.prefix`."""
-    if "missed" in said:
-        metrics.count(metrics.PREFIX_TURNS, "server", "missed")
-        metrics.count_miss(said["missed"])
-        return
-    metrics.count(metrics.PREFIX_TURNS, said["source"], "continued")
-    for name, key in (
-        (metrics.REQUIRED_TOKENS, "required"),
-        (metrics.KEPT_TOKENS, "kept"),
-        (metrics.MATCHED_TOKENS, "template_matched"),
-    ):
-        metrics.count(name, said["source"], by=said[key])
 
 
 @wrapping
@@ -355,11 +339,10 @@ def _continue(
     manager = serving.tokenizer_manager
     exchange = exchanges.of(request)
     exchange.turn = None
-    asked = _find_asked(manager, request)
-    known, conversation, missed = None, None, None
-    if asked is None:
-        known, conversation, missed = _recall(serving, request, exchange)
-    prefix = asked or known
+    prefix = _find_asked(manager, request)
+    conversation, missed = None, None
+    if prefix is None:
+        prefix, conversation, missed = _recall(serving, request, exchange)
     if prefix is None and conversation is None:
         return process(serving, request)
     if conversation is not None and _chooses_answer(request, exchange.response):
@@ -386,8 +369,8 @@ def _continue(
     try:
         turn.continue_from(serving, request, prefix, rendered, template)
     except ValueError as error:
-        if asked:
-            raise PrefixError(str(error), asked.source) from error
+        if prefix.source != "server":
+            raise PrefixError(str(error), prefix.source) from error
         turn.miss("unusable")
     if turn.prompt is not None:
         # For multimodal models, SGLang uses `prompt` instead of `prompt_ids`.

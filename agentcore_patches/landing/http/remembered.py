@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import re
 import threading
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-logger = logging.getLogger(__name__)
 
 HEAD_PARTS = ("model", "cache_salt", "system", "tools", "template")
 """Parts of a conversation's identity besides client and messages, in their order."""
@@ -26,8 +22,8 @@ UNKNOWN = "unknown"
 """Name of the parts around the messages: the client, and the end of the messages."""
 
 # Measured sizes of the objects that CPython allocates.
-_ENTRY_BYTES = 220
-_PART_BYTES = 170
+_ENTRY_BYTES = 260
+_PART_BYTES = 120
 
 START = bytes(32)
 """Digest of nothing."""
@@ -95,25 +91,12 @@ class Past(NamedTuple):
     Attributes:
         token_ids: empty if the same conversation has had different ones.
         written: as in `Conversation`.
+        digests: of the conversation's parts, joined to save memory.
     """
 
     token_ids: array[int]
     written: bytes
-
-
-class _Node:
-    """A part of remembered conversations.
-
-    Attributes:
-        before: digest of the part before it.
-        n_used: number of conversations that end with it, and of parts that follow it.
-    """
-
-    __slots__ = ("before", "n_used")
-
-    def __init__(self, before: bytes):
-        self.before = before
-        self.n_used = 0
+    digests: bytes
 
 
 class Memory:
@@ -122,10 +105,9 @@ class Memory:
     def __init__(self, max_bytes: int):
         self.max_bytes = max_bytes
         self.n_bytes = 0
-        self.counts: Counter[str] = Counter()
-        self._n_found = 0
         self._entries: OrderedDict[bytes, Past] = OrderedDict()
-        self._nodes: dict[bytes, _Node] = {}
+        # Number of remembered conversations by a part's digest.
+        self._n_with: Counter[bytes] = Counter()
         # From 0.5.22 on, SGLang converts requests in threads.
         self._lock = threading.Lock()
 
@@ -149,24 +131,24 @@ class Memory:
 
     def put(self, conversation: Conversation, token_ids: list[int]) -> None:
         """Remember a conversation."""
-        made = Past(array("i", token_ids), conversation.written)
-        parts = conversation.parts
-        key = parts[-1].digest
-        n_bytes = _size(made) + _PART_BYTES * len(parts)
-        if n_bytes > self.max_bytes:
+        digests = [part.digest for part in conversation.parts]
+        key = digests[-1]
+        made = Past(array("i", token_ids), conversation.written, b"".join(digests))
+        if _size(made) + _PART_BYTES * len(digests) > self.max_bytes:
             return
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
                 self._entries.move_to_end(key)
                 if found.token_ids != made.token_ids:
-                    made = Past(array("i"), found.written)
+                    made = found._replace(token_ids=array("i"))
                     self.n_bytes -= _size(found) - _size(made)
                     self._entries[key] = made
                 return
             self._entries[key] = made
-            self.n_bytes += _size(made)
-            self._add(parts)
+            self.n_bytes += _size(made) - _PART_BYTES * len(self._n_with)
+            self._n_with.update(digests)
+            self.n_bytes += _PART_BYTES * len(self._n_with)
             while self.n_bytes > self.max_bytes:
                 self._evict()
 
@@ -176,51 +158,20 @@ class Memory:
             missing = (
                 part.name
                 for part in conversation.parts
-                if part.digest not in self._nodes
+                if part.digest not in self._n_with
             )
             return next(missing, "ambiguous")
 
-    def count(self, missed: str | None) -> None:
-        """Count a turn, found if `missed` is None; log the counts now and then."""
-        with self._lock:
-            if missed is None:
-                self._n_found += 1
-                return
-            self.counts[re.sub(r" \d+", "", missed)] += 1
-            n_missed = self.counts.total()
-            counts, n_found = self.counts.most_common(), self._n_found
-        if n_missed & (n_missed - 1) == 0:
-            logger.info(
-                "Conversation memory: %d turns found, %d not found (%s); "
-                "metadata.prefix.missed of an answer says why",
-                n_found,
-                n_missed,
-                ", ".join(f"{reason}: {count}" for reason, count in counts),
-            )
-
-    def _add(self, parts: list[Part]) -> None:
-        """Count a new conversation at its last part; add the parts that are missing."""
-        for position in range(len(parts) - 1, -1, -1):
-            node = self._nodes.get(parts[position].digest)
-            if node is not None:
-                node.n_used += 1
-                return
-            before = parts[position - 1].digest if position else START
-            node = self._nodes[parts[position].digest] = _Node(before)
-            node.n_used = 1
-            self.n_bytes += _PART_BYTES
-
     def _evict(self) -> None:
         """Forget the oldest conversation, and the parts that no other one has."""
-        key, found = self._entries.popitem(last=False)
+        _, found = self._entries.popitem(last=False)
         self.n_bytes -= _size(found)
-        while (node := self._nodes.get(key)) is not None:
-            node.n_used -= 1
-            if node.n_used:
-                return
-            del self._nodes[key]
-            self.n_bytes -= _PART_BYTES
-            key = node.before
+        for start in range(0, len(found.digests), len(START)):
+            part = found.digests[start : start + len(START)]
+            self._n_with[part] -= 1
+            if not self._n_with[part]:
+                del self._n_with[part]
+                self.n_bytes -= _PART_BYTES
 
 
 def digest(value: Any, before: bytes = b"") -> bytes:
@@ -230,4 +181,5 @@ def digest(value: Any, before: bytes = b"") -> bytes:
 
 
 def _size(past: Past) -> int:
-    return _ENTRY_BYTES + len(past.token_ids) * past.token_ids.itemsize
+    n_bytes = len(past.token_ids) * past.token_ids.itemsize
+    return _ENTRY_BYTES + n_bytes + len(past.digests)

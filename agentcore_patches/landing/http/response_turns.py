@@ -50,14 +50,10 @@ async def followed(
             response = await create(self, request, raw_request, *args, **kwargs)
     except Refused as error:
         return self.create_error_response(str(error))
-    turn, trace = exchange.turn, exchange.trace
+    turn = exchange.turn
     if turn is None:
         return response
     turn.count()
-
-    def remember(output: list[Any]) -> None:
-        if trace is not None:
-            _remember(self, request, trace, turn, output)
 
     def add_prefix(text: str) -> str:
         # Quotes inside JSON strings are escaped, so this matches only a key.
@@ -71,16 +67,16 @@ async def followed(
             said["metadata"] = _with_prefix(said.get("metadata"), turn)
             text = event.text()
         if event.data.get("type") in _LAST:
-            remember(said["output"])
+            _remember(self, request, exchange, said["output"])
         return text
 
     if isinstance(response, AsyncGenerator):
-        results = None if trace is None else trace.results
+        results = None if exchange.trace is None else exchange.trace.results
         lines = responses.with_results(response, results)
         return streams.rewrite(lines, add_prefix, responses.error_events)
     if hasattr(response, "output"):
         response.metadata = _with_prefix(response.metadata, turn)
-        remember(response.output)
+        _remember(self, request, exchange, response.output)
     return response
 
 
@@ -125,15 +121,13 @@ def _with_prefix(metadata: dict[str, Any] | None, turn: Turn) -> dict[str, Any] 
 def _remember(
     serving: OpenAIServingResponses,
     request: ResponsesRequest,
-    trace: traces.EventTrace,
-    turn: Turn,
+    exchange: Exchange,
     output: list[Any],
 ) -> None:
     """Remember a response as the messages into which the next turn converts it."""
-    if turn.conversation is None:
-        return
-    choice = trace.choices.get(0)
-    if choice is None:
+    turn, trace = exchange.turn, exchange.trace
+    choice = None if trace is None else trace.choices.get(0)
+    if turn is None or turn.conversation is None or trace is None or choice is None:
         return
     from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 

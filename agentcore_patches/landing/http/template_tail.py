@@ -289,14 +289,15 @@ def _after_sentinel_in_text(
     _, found, after = text.partition(sentinel)
     if not found or sentinel in after:
         return None
-    if stops is not None and not stops <= _unmerged_ids(tokenizer):
+    unmerged = _unmerged_ids(tokenizer)
+    enders = unmerged if stops is None else frozenset(stops)
+    if not enders or not enders <= unmerged:
         return None
-    split = _splitter(tokenizer, None if stops is None else frozenset(stops))
-    first = split.search(after) if split else None
+    first = _splitter(tokenizer, enders).search(after)
     if first is None or (stops is None and after[: first.start()].strip()):
         return None
     tail = _encode(tokenizer, after[first.start() :])
-    is_split = tail[:1] and tail[0] in (stops or _unmerged_ids(tokenizer))
+    is_split = tail[:1] and tail[0] in enders
     return tail if is_split and rendered[-len(tail) :] == tail else None
 
 
@@ -306,13 +307,12 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 @lru_cache(maxsize=8)
 def _splitter(
-    tokenizer: PreTrainedTokenizerBase, token_ids: frozenset[int] | None
-) -> re.Pattern[str] | None:
-    """Compile a pattern for the texts of token IDs, by default of all unmerged ones."""
-    wanted = _unmerged_ids(tokenizer) if token_ids is None else token_ids
-    texts = filter(None, tokenizer.convert_ids_to_tokens(sorted(wanted)))
+    tokenizer: PreTrainedTokenizerBase, token_ids: frozenset[int]
+) -> re.Pattern[str]:
+    """Compile a pattern for the texts of token IDs."""
+    texts = filter(None, tokenizer.convert_ids_to_tokens(sorted(token_ids)))
     longest_first = sorted(map(re.escape, texts), key=len, reverse=True)
-    return re.compile("|".join(longest_first)) if longest_first else None
+    return re.compile("|".join(longest_first) or "(?!)")
 
 
 def _from(token_ids: list[int], wanted: Container[int]) -> list[int] | None:
