@@ -138,10 +138,11 @@ class _Call:
     """
 
     def __init__(
-        self, request: Request, body: dict[str, Any], query: Mapping[str, list[str]]
+        self, request: Request, body: dict[str, Any], query: dict[str, list[str]]
     ) -> None:
+        single = {name: one for name, [one, *more] in query.items() if not more}
         self.request = request
-        self.fields = {**query, **body}
+        self.fields: dict[str, Any] = {**query, **single, **body}
         self._in_query = query.keys() - body.keys()
 
     @classmethod
@@ -155,17 +156,12 @@ class _Call:
     def only(self, *names: str) -> None:
         """Reject a request in which any other field is set."""
         for name, value in self.fields.items():
-            if name not in names and not is_off(value) and value != ["false"]:
+            if name not in names and not is_off(value) and value != "false":
                 raise BadRequest(name, f"{name} is not supported here. Omit it.")
-
-    def _single(self, name: str) -> Json:
-        """Return a field; a list of one value, as in the query, counts as the value."""
-        value = self.fields.get(name)
-        return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, *allowed: str) -> str | None:
         """Return a field as a string: one of `allowed`, if any are given."""
-        value = self._single(name)
+        value = self.fields.get(name)
         if value is None:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -184,12 +180,10 @@ class _Call:
 
     def flag(self, name: str) -> bool | None:
         """Return a boolean field, None if it is absent."""
-        value = self._single(name)
-        if value is None:
-            return None
+        value = self.fields.get(name)
         if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
             return value.lower() in ("true", "1")
-        return flag(name, value)
+        return None if value is None else flag(name, value)
 
     def strings(self, name: str) -> list[str] | None:
         """Return a field as a list of strings, None if it is absent.
@@ -641,23 +635,19 @@ async def unloading(
 @asynccontextmanager
 async def _changed(manager: TokenizerManager, name: str) -> AsyncIterator[None]:
     """Let new requests of an adapter wait."""
-    names, is_over = _changes(manager)
-    names[name] += 1
+    changes = _changes(manager)
+    changes[name] += 1
     try:
         # Let requests that did not wait look up the adapter first.
         await asyncio.sleep(_POLL_INTERVAL)
         yield
     finally:
-        names[name] -= 1
-        async with is_over:
-            is_over.notify_all()
+        changes[name] -= 1
 
 
-def _changes(manager: TokenizerManager) -> tuple[Counter[str], asyncio.Condition]:
-    """Return the number of changes of each adapter, and a condition for their end."""
-    changes: tuple[Counter[str], asyncio.Condition] = vars(manager).setdefault(
-        "adapter_changes", (Counter(), asyncio.Condition())
-    )
+def _changes(manager: TokenizerManager) -> Counter[str]:
+    """Return the number of changes of each adapter that are under way."""
+    changes: Counter[str] = vars(manager).setdefault("adapter_changes", Counter())
     return changes
 
 
@@ -670,12 +660,10 @@ async def resolving(
     **kwargs: Any,
 ) -> Any:
     """Decorate the method that looks up a request's adapters: wait for new ones."""
-    named = obj.lora_path
-    if named:
-        paths = named if isinstance(named, list) else [named]
-        names, is_over = _changes(self)
-        async with is_over:
-            await is_over.wait_for(lambda: not any(names[path] for path in paths))
+    named = obj.lora_path or []
+    changes = _changes(self)
+    while any(changes[one] for one in ([named] if isinstance(named, str) else named)):
+        await asyncio.sleep(_POLL_INTERVAL)
     return await resolve(self, obj, *args, **kwargs)
 
 
