@@ -79,6 +79,12 @@ in_modes = pytest.mark.parametrize(
 )
 
 
+# With several workers, any of them may answer.
+with_one_worker = pytest.mark.parametrize(
+    "mode", ["default", "stream-output"], indirect=True, scope="session"
+)
+
+
 def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json:
     """Return the response to a request; a stream's chunks are joined."""
     params = {"temperature": 0, **params}
@@ -112,12 +118,20 @@ def test_tokens_and_logprobs_are_those_of_generate(
 ) -> None:
     script, params = CASES[name]
     prompt = prompt_of(server, script)
-    expected = native(server, prompt, params, return_logprob=True)
-    params = {"max_tokens": 700, **params, "logprobs": 0}
+    scored = {"return_logprob": True, "top_logprobs_num": 3, "logprob_start_len": 0}
+    expected = native(server, prompt, params, **scored)
+    params = {"max_tokens": 700, **params, "logprobs": 3, "prompt_logprobs": 2}
     more = {"return_token_ids": True, "output_mode": "text"}
     answer = ask(server, prompt, params, stream=streaming, **more)
     assert answer["prompt_token_ids"] == prompt
-    assert len(answer["choices"]) == len(expected)
+    of_prompt = expected[0]["meta_info"]
+    first, *others = answer["prompt_logprobs"]
+    assert first is None
+    rows, tops = of_prompt["input_token_logprobs"], of_prompt["input_top_logprobs"]
+    for said, row, top in zip(others, rows[1:], tops[1:], strict=True):
+        assert next(iter(said)) == str(row[1])
+        assert set(said) == {str(row[1]), *(str(one[1]) for one in top[:2])}
+        assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
     for choice, item in zip(answer["choices"], expected, strict=True):
         meta_info = item["meta_info"]
         assert choice["token_ids"] == item["output_ids"]
@@ -130,21 +144,14 @@ def test_tokens_and_logprobs_are_those_of_generate(
         asked = [*params.get("stop", ()), *params.get("stop_token_ids", ())]
         assert choice.get("stop_reason") == (matched if matched in asked else None)
         entries = choice["logprobs"]["content"]
-        n_tokens = len(choice["token_ids"])
-        rows = meta_info["output_token_logprobs"][:n_tokens]
-        assert [entry["token_id"] for entry in entries] == choice["token_ids"]
-        assert [entry["logprob"] for entry in entries] == pytest.approx(
-            [row[0] for row in rows], abs=LOGPROB_NOISE
-        )
-        for entry in entries:
+        rows = meta_info["output_token_logprobs"][: len(choice["token_ids"])]
+        for entry, row in zip(entries, rows, strict=True):
             assert entry["token"] == f"token_id:{entry['token_id']}"
-            assert entry["rank"] == 1  # Decoding is greedy.
-            assert entry["top_logprobs"] == [
-                {k: v for k, v in entry.items() if k in TOP_FIELDS}
-            ]
-
-
-TOP_FIELDS = ("token", "token_id", "logprob", "rank")
+            assert entry["token_id"] == row[1]
+            assert entry["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
+            own, *others = entry.pop("top_logprobs")
+            assert own == entry and entry["rank"] == 1  # Decoding is greedy.
+            assert [one["rank"] for one in others] == [2, 3]
 
 
 @in_one_mode
@@ -159,43 +166,6 @@ def test_max_tokens_beyond_the_context_fills_it(
     # Nothing else was requested.
     assert choice["logprobs"] is None and "text" not in choice
     assert answer["prompt_logprobs"] is answer["prompt_token_ids"] is None
-
-
-@in_modes
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-def test_alternatives_and_logprobs_of_the_prompt(
-    server: Server, streaming: bool
-) -> None:
-    prompt = [447, *prompt_of(server, "plain")]  # The last ID of the vocabulary.
-    expected = native(
-        server,
-        prompt,
-        {"max_tokens": 5},
-        return_logprob=True,
-        top_logprobs_num=3,
-        logprob_start_len=0,
-    )[0]["meta_info"]
-    params = {"max_tokens": 5, "logprobs": 3, "prompt_logprobs": 2}
-    answer = ask(server, prompt, params, stream=streaming)
-    [choice] = answer["choices"]
-    for entry, top in zip(
-        choice["logprobs"]["content"], expected["output_top_logprobs"], strict=True
-    ):
-        assert entry["rank"] == 1  # Decoding is greedy.
-        assert [one["token_id"] for one in entry["top_logprobs"]] == [
-            token_id for _, token_id, _ in top
-        ]
-        assert [one["rank"] for one in entry["top_logprobs"]] == [1, 2, 3]
-    first, *others = answer["prompt_logprobs"]
-    assert first is None
-    assert len(others) == len(prompt) - 1
-    assert [row[1] for row in expected["input_token_logprobs"]] == prompt
-    rows = expected["input_token_logprobs"][1:]
-    tops = expected["input_top_logprobs"][1:]
-    for said, row, top in zip(others, rows, tops, strict=True):
-        assert next(iter(said)) == str(row[1])
-        assert set(said) == {str(row[1]), *(str(one[1]) for one in top[:2])}
-        assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
 
 
 @in_one_mode
@@ -235,7 +205,8 @@ def test_a_grammar_applies_after_the_reasoning(server: Server) -> None:
 
 
 REQUESTS: dict[str, Json] = {
-    GENERATE: {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}},
+    # The last is the last of the vocabulary.
+    GENERATE: {"token_ids": [5, 447], "sampling_params": {"max_tokens": 2}},
     CHAT: {"messages": line("plain").messages, "max_tokens": 2},
     COMPLETIONS: {"model": "m", "prompt": [5, 6], "max_tokens": 2},
 }
@@ -287,7 +258,7 @@ def test_what_cannot_be_honoured_is_refused(server: Server) -> None:
     for text in ("", "no JSON", "[1]"):
         refuse(GENERATE, text, 400, "")
     assert held_requests(server) == []
-    assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
+    assert send(server, GENERATE, **REQUESTS[GENERATE]).ok
 
 
 @in_modes
@@ -490,15 +461,9 @@ def test_an_abort_without_ids_aborts_all_requests(
     assert held_requests(server) == []
 
 
-@pytest.fixture
-def _pauses(release: str, mode: str) -> None:
-    if mode.startswith("two-workers"):
-        pytest.skip("with several workers, any of them may answer")
-
-
 # Slow enough for the pause to hit the answer midway.
-@in_modes
-@pytest.mark.usefixtures("_pauses", "slow_engine")
+@with_one_worker
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
 def test_pauses(server: Server, mode_of_pause: str) -> None:
     prompt = prompt_of(server, "long")
@@ -507,16 +472,15 @@ def test_pauses(server: Server, mode_of_pause: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, prompt, params)
         wait_until(lambda: bool(held(server)))
-        url = f"{server.base_url}/pause?mode={mode_of_pause}"
-        assert requests.post(url, timeout=60).json() == {"status": "paused"}
+        reply = send(server, f"/pause?mode={mode_of_pause}")
+        assert reply.json() == {"status": "paused"}
         assert paused(server)
         if mode_of_pause == "keep":
             assert not answer.done()
         else:
             answer.result(timeout=10)
         waiting = pool.submit(ask, server, prompt, {"max_tokens": 2})
-        resumed = requests.post(f"{server.base_url}/resume", timeout=60)
-        assert resumed.json() == {"status": "resumed"}
+        assert send(server, "/resume").json() == {"status": "resumed"}
         assert waiting.result(timeout=30)["usage"]["completion_tokens"] == 2
         [choice] = answer.result(timeout=30)["choices"]
     assert not paused(server)
@@ -528,15 +492,9 @@ def test_pauses(server: Server, mode_of_pause: str) -> None:
         assert choice["finish_reason"] == "length"
 
 
-@in_modes
-@pytest.mark.usefixtures("_pauses", "slow_engine")
+@with_one_worker
+@pytest.mark.usefixtures("slow_engine")
 def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
-    def pause(options: str) -> requests.Response:
-        return requests.post(f"{server.base_url}/pause?{options}", timeout=30)
-
-    def load() -> Any:
-        return get(server, "/load")["server_load"]
-
     def check_health() -> int:
         url = f"{server.base_url}/health"
         return requests.get(url, timeout=60).status_code
@@ -545,24 +503,22 @@ def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
     with ThreadPoolExecutor(4) as pool:
         answer = pool.submit(ask, server, prompt_of(server, "long"), params)
         wait_until(lambda: bool(held(server)))
-        refused = pause("mode=keep&clear_cache=true")
+        refused = send(server, "/pause?mode=keep&clear_cache=true")
         assert (refused.status_code, paused(server)) == (400, False)
-        assert pause("mode=keep").status_code == 200
+        assert send(server, "/pause?mode=keep").ok
         for _ in range(2):
-            refused = pause("mode=wait&clear_cache=false")
-            assert refused.status_code == 400
-            assert "Resume it first" in refused.json()["error"]["message"]
+            refused = send(server, "/pause?mode=wait&clear_cache=false")
+            assert refused.status_code == 400 and "Resume it first" in refused.text
             assert paused(server)
         checks = [pool.submit(check_health) for _ in range(3)]
         time_before = time.monotonic()
         while time.monotonic() < time_before + 1:
-            assert load() == 1
-        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+            assert get(server, "/load")["server_load"] == 1
+        assert send(server, "/resume").ok
         assert answer.result(timeout=60)["usage"]["completion_tokens"] == 100
         assert [check.result(timeout=60) for check in checks] == [200] * 3
-    assert pause("mode=keep").status_code == 200
-    assert pause("mode=wait").status_code == 200
-    assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+    for path in ("/pause?mode=keep", "/pause?mode=wait", "/resume"):
+        assert send(server, path).ok
 
 
 @pytest.fixture(scope="module")
@@ -572,8 +528,7 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 # test_weight_versions has answers that run through an update.
-@in_modes
-@pytest.mark.usefixtures("_pauses")
+@with_one_worker
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
 def test_weights_from_a_folder_under_a_pause(
     server: Server, scripted_model: Path, mute: Path, way: str
@@ -583,11 +538,10 @@ def test_weights_from_a_folder_under_a_pause(
         if way == "collective_rpc":
             kwargs = {"weights_path": str(folder), "is_checkpoint_format": True}
             body = {"method": "reload_weights", "kwargs": kwargs}
-        keep = "/pause?mode=keep&clear_cache=false"
-        assert requests.post(server.base_url + keep, timeout=60).status_code == 200
+        assert send(server, "/pause?mode=keep&clear_cache=false").ok
         response = send(server, f"/{way}", **body)
         assert response.status_code == 200, response.text
-        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+        assert send(server, "/resume").ok
 
     names = [model["id"] for model in get(server, "/v1/models")["data"]]
     prompt = prompt_of(server, "long")
@@ -841,20 +795,22 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
 def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
     prompt = prompt_of(server, "plain")
-    params = {"max_tokens": 4, "logprobs": 0}
+    params = {"max_tokens": 4}
 
-    def logprobs(**more: Any) -> list[float]:
-        [choice] = ask(server, prompt, params, **more)["choices"]
-        return [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    def ids(**more: Any) -> list[int]:
+        found: list[int] = ask(server, prompt, params, **more)["choices"][0][
+            "token_ids"
+        ]
+        return found
 
-    base = logprobs()
+    base = ids()
     found = []
     for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
         more: Json = {"load_inplace": True} if path.startswith("/v1") else {}
         for folder in (0, 1):
             response = load(path, folder, **more)
             assert response.status_code == 200, response.text
-            found.append(logprobs(model="policy"))
+            found.append(ids(model="policy"))
         more["weight_version"] = f"{path}-8"
         assert load(path, 1, **more).status_code == 200
         [choice] = ask(server, prompt, params, model="policy")["choices"]
@@ -862,42 +818,30 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
         assert span["version"] == f"{path}-8"
         assert get(server, "/model_info")["weight_version"] == f"{path}-8"
     refused = load("/v1/load_lora_adapter")
-    assert refused.status_code == 400
-    assert "load_inplace" in refused.text
-    assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
-    assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
-    assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
-    assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
+    assert refused.status_code == 400 and "load_inplace" in refused.text
+    first, second = found[:2]
+    assert found[2:] == [first, second] and base not in found and first != second
     # Running requests finish on the old weights, new requests wait.
-    long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+    long = {"max_tokens": 150, "ignore_eos": True}
     with ThreadPoolExecutor(2) as pool:
         old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
         wait_until(lambda: bool(held(server)))
         replacing = pool.submit(load, "/load_lora_adapter")
-        new = [logprobs(model="policy")]
-        while new[-1] != pytest.approx(found[0], abs=LOGPROB_NOISE):
+        while ids(model="policy") != first:
             # The server has not read the request to load yet.
             assert not replacing.done()
-            new.append(logprobs(model="policy"))
         assert replacing.result(timeout=60).status_code == 200
         [choice] = old.result(timeout=60)["choices"]
-        entries = choice["logprobs"]["content"]
-    assert len(entries) == 150
-    assert [e["logprob"] for e in entries[:4]] == pytest.approx(
-        found[1], abs=LOGPROB_NOISE
-    )
+    assert len(choice["token_ids"]) == 150 and choice["token_ids"][:4] == second
     # An adapter that is loaded anew under its name uses no cache of the earlier one.
     same = adapted.folders[0].with_name("same")
-    for folder in (0, 1):
-        response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
-        assert response.status_code == 200, response.text
+    for folder, expected in enumerate((first, second)):
+        assert send(server, "/v1/unload_lora_adapter", lora_name="policy").ok
         weights.make_adapter(same, folder)
         assert load("/load_lora_adapter", lora_path=str(same)).status_code == 200
         answer = ask(server, prompt, params, model="policy")
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-        assert logprobs(model="policy") == pytest.approx(
-            found[folder], abs=LOGPROB_NOISE
-        )
+        assert answer["choices"][0]["token_ids"] == expected == ids(model="policy")
     assert send(server, "/v1/unload_lora_adapter", lora_name="policy").ok
     left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
     assert send(server, GENERATE, **left).status_code == 404
@@ -907,14 +851,11 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
 def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
 
-    def control(path: str) -> None:
-        assert requests.post(server.base_url + path, timeout=30).status_code == 200
-
     def unload(path: str) -> requests.Response:
         return send(server, path, lora_name="policy")
 
     assert load("/v1/load_lora_adapter").status_code == 200
-    params = {"max_tokens": 200, "ignore_eos": True, "logprobs": 0}
+    params = {"max_tokens": 200, "ignore_eos": True}
     token_ids = prompt_of(server, "plain")
     for while_loading, mode in ((False, "keep"), (True, "keep"), (True, "abort")):
         with ThreadPoolExecutor(2) as pool:
@@ -923,7 +864,7 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
             if while_loading:
                 loaded = pool.submit(load, "/load_lora_adapter", 1)
                 wait_until(lambda: "policy" in held(server))
-            control(f"/pause?mode={mode}")
+            assert send(server, f"/pause?mode={mode}").ok
             if while_loading:
                 results = [loaded.result(timeout=30)]
             else:
@@ -938,9 +879,9 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
             assert paused(server) and (mode == "abort" or not answer.done())
             body = {"new_version": "7", "abort_all_requests": False}
             assert send(server, "/update_weight_version", **body).status_code == 200
-            control("/resume")
+            assert send(server, "/resume").ok
             [choice] = answer.result(timeout=60)["choices"]
-            n_tokens = len(choice["logprobs"]["content"])
+            n_tokens = len(choice["token_ids"])
             assert (n_tokens == 200) == (mode == "keep")
         assert send(server, "/unload_lora_adapter", lora_name="other").ok
     assert unload("/v1/unload_lora_adapter").status_code == 200
