@@ -328,14 +328,9 @@ def test_stop_reasons_and_stop_strings_in_the_text(
 
     def ended(**more: Any) -> tuple[Any, str]:
         events = answers(server, path, streaming, **{**body, **more})
-        choices = [choice for event in events for choice in event["choices"]]
-        texts = [
-            choice.get("text")
-            or choice.get("delta", choice.get("message", {})).get("content")
-            for choice in choices
-        ]
-        [end] = [choice for choice in choices if choice["finish_reason"]]
-        return end.get("stop_reason"), "".join(text or "" for text in texts)
+        [choice] = joined(events)["choices"]
+        said = choice.get("delta", choice.get("message", {})).get("content")
+        return choice.get("stop_reason"), choice.get("text", said)
 
     reason, text = ended(stop=["zzz", STOP_WORD])
     assert reason == STOP_WORD and STOP_WORD not in text
