@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from itertools import product
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -312,29 +313,14 @@ def test_an_unknown_shape_stops_the_server(monkeypatch: pytest.MonkeyPatch) -> N
         generate.shape()
 
 
-def asked(**more: Any) -> Any:
-    sampling = translate(tokenizer_manager(), {"logprobs": 0}, False)
-    fields: Json = {"obj": None, "sampling": sampling, "request_id": "a", "model": "m"}
-    fields |= {"token_ids": [1], "wants_prompt": False, "wants_text": False}
-    return generate.Job(**{**fields, "usage": "", "n_images": 0, **more})
-
-
-def output(ids: list[int], reason: Json | None = None, **meta_info: Any) -> Json:
-    logprobs = [(-float(token_id), token_id, None) for token_id in ids]
-    info = {"finish_reason": reason, "output_token_logprobs": logprobs, **meta_info}
-    return {"output_ids": ids, "text": "", "meta_info": info}
-
-
-def test_rejections_and_too_few_logprobs_are_errors() -> None:
-    item = output([3, 4])
-    item["meta_info"]["output_token_logprobs"].pop()
-    choices = generate._Choices(tokenizer_manager(), asked())
-    with pytest.raises(ValueError, match="1 logprobs for 2 tokens"):
-        choices.chunk(item)
+def test_a_rejection_by_the_engine_is_an_error() -> None:
+    obj: Any = None
+    sampling = translate(tokenizer_manager(), {}, wants_text=False)
+    job = generate.Job(obj, sampling, "a", "m", [1], 0, False, False, "")
     reason = {"type": "abort", "message": "too long", "status_code": 503}
-    choices = generate._Choices(tokenizer_manager(), asked())
+    choices = generate._Choices(tokenizer_manager(), job)
     with pytest.raises(BadRequest, match="too long") as refusal:
-        choices.chunk(output([], reason))
+        choices.chunk({"meta_info": {"finish_reason": reason}})
     assert refusal.value.status == 503
 
 
@@ -426,16 +412,11 @@ def test_aborts_cost_no_more_for_a_request_among_many(each: bool) -> None:
 
 
 def test_the_salt_precedes_the_adapter() -> None:
-    for salt, own, key in (
-        ("salt", "lora", "saltlora"),
-        (None, "lora", "lora"),
-        ("salt", None, "salt"),
-        (None, None, None),
-    ):
+    for salt, own in product(("salt", None), ("lora", None)):
         made: Any = SimpleNamespace(extra_key=own)
         received: Any = SimpleNamespace(extra_key=salt)
         salts.salt(received, made)
-        assert made.extra_key == key
+        assert made.extra_key == ("".join(filter(None, (salt, own))) or None)
 
 
 def test_unsent_requests_are_dropped() -> None:
@@ -453,16 +434,13 @@ def test_unsent_requests_are_dropped() -> None:
 
 
 def test_the_lowest_priority_is_first() -> None:
-    for value, lowest_first, expected in (
-        (3, True, 3),
-        (3, False, -3),
-        (None, True, None),
-    ):
+    flags = ("enable_priority_scheduling", "schedule_low_priority_values_first")
+    for lowest_first, expected in ((True, 3), (False, -3)):
         server = tokenizer_manager(
-            enable_priority_scheduling=True,
-            schedule_low_priority_values_first=lowest_first,
+            **dict(zip(flags, (True, lowest_first), strict=True))
         )
-        assert generate._priority(server, value) == expected
+        assert generate._priority(server, 3) == expected
+        assert generate._priority(server, None) is None
     assert generate._priority(tokenizer_manager(), 0) is None
     with pytest.raises(BadRequest, match="--enable-priority-scheduling"):
         generate._priority(tokenizer_manager(), 3)
