@@ -56,6 +56,7 @@ _FROM_DISK = (
     'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
 )
+_NO_PROTOCOL = f"its workers do not have vLLM's protocol for weights. {_FROM_DISK}"
 
 # Endpoints that SGLang cannot serve, with the reason and what to use instead.
 NOT_SUPPORTED: Mapping[str, str] = {
@@ -68,7 +69,7 @@ NOT_SUPPORTED: Mapping[str, str] = {
             "/finish_weight_update",
             "/init_broadcaster",
         ),
-        f"its workers do not have vLLM's protocol for weights. {_FROM_DISK}",
+        _NO_PROTOCOL,
     ),
 }
 
@@ -460,12 +461,9 @@ class _Control:
     async def update_weights(self, call: _Call) -> Json:
         """Update the weights from a folder, as prime-rl requests it."""
         if not isinstance(call.fields.get("weight_dir"), str):
-            raise BadRequest(
-                "weight_dir" if "weight_dir" in call.fields else "update_info",
-                "SGLang can update weights only from a folder here: its workers do not "
-                f"have vLLM's protocol for weights. {_FROM_DISK}.",
-                status=501,
-            )
+            name = "weight_dir" if "weight_dir" in call.fields else "update_info"
+            message = f"{name} is not supported on SGLang: {_NO_PROTOCOL}."
+            raise BadRequest(name, message, status=501)
         call.only("weight_dir", "weight_version")
         return await self._from_disk(
             call.needed("weight_dir"), call.text("weight_version"), call
@@ -510,18 +508,14 @@ class _Control:
                 f"{_FROM_DISK}.",
                 status=501,
             )
-        call.only("method", "args", "kwargs", "timeout")
-        options: Any = call.fields.get("kwargs")
-        folder = options.get("weights_path") if isinstance(options, dict) else None
-        has_args = not is_off(call.fields.get("args"))
-        if not isinstance(folder, str) or not folder or has_args:
-            raise BadRequest("kwargs", "reload_weights needs kwargs.weights_path.")
-        for name, value in options.items():
-            if name not in ("weights_path", "is_checkpoint_format"):
-                raise BadRequest(name, f"reload_weights: {name} is not supported.")
-            if name == "is_checkpoint_format" and value is not True:
-                raise BadRequest(name, f"{name} must be true on SGLang.")
-        await self._from_disk(folder, None, call)
+        call.only("method", "kwargs", "timeout")
+        kwargs: Any = call.fields.get("kwargs")
+        options = _Call(call.request, kwargs if isinstance(kwargs, dict) else {}, {})
+        name = "is_checkpoint_format"
+        options.only("weights_path", name)
+        if options.flag(name) is False:
+            raise BadRequest(name, f"{name} must be true on SGLang.")
+        await self._from_disk(options.needed("weights_path"), None, call)
         return {"results": [None]}
 
     async def load_lora_adapter(self, call: _Call) -> Json:

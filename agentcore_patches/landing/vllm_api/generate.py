@@ -80,12 +80,6 @@ _READ = (
     "token_offsets",
 )
 
-# Fields that this server cannot honour, and what works instead.
-_REFUSED = {
-    "features": "images that a client has processed are not supported. Send the images "
-    "as content_parts, which the server processes",
-}
-
 _LONGEST_SALT = 1_024
 
 # A longer response, in tokens, is written in a thread: it takes milliseconds, during
@@ -175,8 +169,8 @@ def read(
     for name, value in body.items():
         if name in _READ or is_off(value):
             continue
-        reason = _REFUSED.get(name, "it is not supported on SGLang. Omit it")
-        raise BadRequest(name, f"{name}: {reason}.")
+        instead = "Send images as content_parts" if name == "features" else "Omit it"
+        raise BadRequest(name, f"{name} is not supported on SGLang. {instead}.")
     token_ids = body.get("token_ids")
     if not isinstance(token_ids, list):
         raise BadRequest("token_ids", "token_ids must be a list of integers.")
