@@ -158,14 +158,11 @@ OTHERS: dict[str, tuple[str, Json]] = {
     "generate, no max_tokens": generate(max_tokens=None),
     "generate, prompt logprobs 0": generate(prompt_logprobs=0, logprobs=None),
     "generate, prompt logprobs 2": generate(prompt_logprobs=2),
-    "generate, no IDs": generate(token_ids=[]),
     "generate, an unknown ID": generate(token_ids=[10**6]),
     "generate, a long prompt": generate(token_ids=[5] * 2000),
     "generate, no parameters": (GENERATE, {"token_ids": [5, 6]}),
     "generate, an unknown field": generate(unknown=1),
     "chat, tokens by text": chat(max_tokens=8, return_tokens_as_token_ids=None),
-    "chat, max_completion_tokens": chat(max_completion_tokens=5, max_tokens=None),
-    "chat, a response format": chat(response_format={"type": "json_object"}),
     "chat, tools": chat(
         messages=line("tool").messages, tools=list(TOOLS), max_tokens=300
     ),
@@ -184,9 +181,6 @@ OTHERS: dict[str, tuple[str, Json]] = {
         prompt="Say hello.", add_special_tokens=False
     ),
     "completions, two prompts": completions(prompt=[[5, 6, 7], [8, 9]], max_tokens=5),
-    "completions, tokens by text": completions(
-        max_tokens=8, return_tokens_as_token_ids=None
-    ),
     "completions, half a character": completions(
         prompt=[5, 6, 7], return_tokens_as_token_ids=None
     ),
@@ -202,9 +196,7 @@ OTHERS: dict[str, tuple[str, Json]] = {
         {"prompt": "Say hello.", "return_token_strs": True},
     ),
     "tokenize, messages": ("/tokenize", LONG),
-    "tokenize, nothing": ("/tokenize", {}),
     "detokenize": ("/detokenize", {"tokens": [87, 85, 275]}),
-    "detokenize, text": ("/detokenize", {"tokens": "a"}),
     "is_paused": ("GET /is_paused", {}),
     "pause": ("/pause?mode=keep", {}),
     "paused": ("GET /is_paused", {}),
