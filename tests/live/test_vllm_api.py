@@ -165,7 +165,14 @@ def test_max_tokens_beyond_the_context_fills_it(
     assert answer["usage"]["completion_tokens"] > 128  # SGLang's own default.
     # Nothing else was requested.
     assert choice["logprobs"] is None and "text" not in choice
-    assert answer["prompt_logprobs"] is answer["prompt_token_ids"] is None
+    found = {name for name, value in answer.items() if value is not None}
+    assert found == {
+        *("request_id", "model", "created", "output_mode", "choices", "usage")
+    }
+    assert answer.keys() - found == {
+        *("prompt_logprobs", "prompt_token_ids", "mm_placeholders"),
+        *("kv_transfer_params", "ec_transfer_params"),
+    }
 
 
 @in_one_mode
