@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from itertools import product
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -258,6 +260,16 @@ def test_a_field_of_vllm_that_sglang_cannot_honour_is_named(
 ) -> None:
     with pytest.raises(BadRequest, match=f"^{field}"):
         ask(**asked)
+
+
+def test_the_page_lists_the_fields_that_are_rejected() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/api.md").read_text()
+    section = page.split("## Fields of vLLM in chat and completions")[1].split("\n## ")[
+        0
+    ]
+    rows = re.findall(r"^\| (.*?) \| 400", section, re.MULTILINE)
+    listed = {*re.findall(r"`(\w+)`", " ".join(rows))}
+    assert listed - {"n"} == {*fields._REFUSED}
 
 
 ROWS = [(-0.5, 7, None), (float("-inf"), 8, None)]
