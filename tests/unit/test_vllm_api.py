@@ -50,7 +50,14 @@ NOTHING = {"max_new_tokens": None}
         *(
             (same, same)
             for same in (
-                {"n": 4, "min_p": 0.1, "temperature": 0.0},
+                {"n": 4, "temperature": 0.0, "top_p": 0.9, "min_p": 0.1, "top_k": 5},
+                {
+                    "repetition_penalty": 2,
+                    "presence_penalty": 2,
+                    "frequency_penalty": 2,
+                },
+                {"ignore_eos": True, "skip_special_tokens": False},
+                {"spaces_between_special_tokens": False},
                 {"stop": ["a"], "stop_token_ids": [3], "logit_bias": {"3": 1.0}},
             )
         ),
@@ -147,8 +154,6 @@ def test_several_workers_accept_a_path_as_the_model_name() -> None:
     server = tokenizer_manager(tokenizer_worker_num=2)
     assert generate._model(server, request, path) == (path, None)
     for manager, name in ((server, "unknown"), (tokenizer_manager(), path)):
-        manager.model_config.model_path = "path"
-        manager.server_args.served_model_name = "served"
         with pytest.raises(BadRequest, match="does not exist"):
             generate._model(manager, request, name)
 
@@ -198,6 +203,29 @@ def test_a_bad_field_is_named(bad: Json, field: str) -> None:
     assert refusal.value.status == 400
     assert field in str(refusal.value)
     assert refusal.value.field is not None and refusal.value.field.startswith(field)
+
+
+@pytest.mark.usefixtures("_requests")
+def test_each_field_of_a_request_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fastapi")
+    for check in ("prompts.check", "logprobs.refusal_of", "request_ids.check"):
+        path = f"agentcore_patches.landing.http.{check}"
+        monkeypatch.setattr(path, lambda manager, obj: None)
+    request: Any = SimpleNamespace(headers={"x-session-id": "session"})
+    params = {"logprobs": 0, "prompt_logprobs": 2, "routed_experts_prompt_start": 1}
+    body: Json = {"token_ids": [5, 6], "sampling_params": params, "model": "served"}
+    body |= {"request_id": "r", "stream": True, "output_mode": "text"}
+    body |= {"stream_options": {"include_usage": True}, "return_token_ids": True}
+    body |= {"cache_salt": "salt", "priority": 0, "reasoning_ended": True}
+    body |= {"token_offsets": [[0, 1]], "features": None}
+    server = tokenizer_manager(enable_return_routed_experts=True)
+    job = generate.read(server, request, body)
+    assert (job.model, job.request_id, job.usage) == ("served", "r", "last")
+    obj: Any = job.obj
+    assert job.wants_prompt and job.wants_text and obj.stream
+    assert (obj.extra_key, obj.routing_key) == ("salt", "session")
+    assert (obj.top_logprobs_num, obj.logprob_start_len) == (2, 0)
+    assert obj.routed_experts_start_len == 1 and not obj.require_reasoning
 
 
 def fields_of(**asked: Any) -> Any:
@@ -499,11 +527,8 @@ def test_the_world_size(sizes: Json, with_dp: int, without_dp: int) -> None:
         assert found == {"world_size": expected}
 
 
-class Request:
+class Request(SimpleNamespace):
     """Stands in for a request to the engine of any type."""
-
-    def __init__(self, **fields: Any) -> None:
-        pass
 
 
 @pytest.fixture
