@@ -62,6 +62,8 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
         with refused("--skip-tokenizer-init", "/generate"):
             given = {"messages": messages, "input_ids": [5, 6, 7]}
             answers(without_tokenizer, CHAT, streaming, **given)
+    with refused("--skip-tokenizer-init"):
+        answers(without_tokenizer, f"{CHAT}/render", False, messages=messages)
     assert_serves(without_tokenizer)
 
 

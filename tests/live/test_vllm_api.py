@@ -48,6 +48,7 @@ from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mod
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
+RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
 
 CASES: dict[str, tuple[str, Json]] = {
@@ -192,28 +193,94 @@ def test_usage_of_a_stream(server: Server) -> None:
         assert last["usage"]["completion_tokens"] == 9
 
 
+TOOLS: list[Json] = [
+    {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}}}
+]
+
+CHATS: dict[str, Json] = {
+    "tools": {"tools": TOOLS, "logprobs": True, "top_logprobs": 2},
+    "a tool that must be called": {"tools": TOOLS, "tool_choice": "required"},
+    "parameters": {
+        "min_tokens": 4,
+        "stop": [STOP_WORD],
+        "top_k": 0,
+        "no_stop_trim": True,
+        "logit_bias": {"7": 3},
+        "cache_salt": "salt",
+        "rid": "rendered",
+        "presence_penalty": 0.5,
+        "return_token_ids": True,
+    },
+    "a grammar": {"structured_outputs": {"regex": "[ab]{5}"}},
+    "a continued message": {"continue_final_message": True},
+}
+
+
+@in_modes
+def test_a_chat_is_rendered_to_the_request_that_gives_its_tokens(
+    server: Server,
+) -> None:
+    for name, fields in CHATS.items():
+        messages = line("long").messages
+        if "continue_final_message" in fields:
+            messages = [*messages, {"role": "assistant", "content": "I say"}]
+        body = {"messages": messages, "temperature": 0, "max_tokens": 30, **fields}
+        rendered = post(server, RENDER, **body)
+        assert rendered["features"] is None
+        assert rendered["output_mode"] == "tokens" and rendered["priority"] == 0
+        response = send(server, CHAT, **{**body, "return_token_ids": True})
+        if response.status_code == 400:
+            # Newer tool grammars need a token that the scripted model lacks.
+            assert name == "a tool that must be called"
+            assert send(server, GENERATE, **rendered).status_code == 400
+            continue
+        chat = response.json()
+        assert rendered["token_ids"] == chat["prompt_token_ids"], name
+        generated = post(server, GENERATE, **rendered)
+        [of_chat], [choice] = chat["choices"], generated["choices"]
+        assert choice["token_ids"] == of_chat["token_ids"], name
+        assert choice["finish_reason"] in (of_chat["finish_reason"], "stop")
+        if "logprobs" in fields:
+            entries = choice["logprobs"]["content"]
+            assert [len(entry["top_logprobs"]) for entry in entries] == [2] * 30
+        if "rid" in fields:
+            assert rendered["request_id"] == generated["request_id"] == "rendered"
+            assert rendered["cache_salt"] == "salt"
+            assert generated["prompt_token_ids"] == rendered["token_ids"]
+    streamed = post(server, RENDER, **{**body, "stream": True})
+    assert streamed["stream"] is True
+    assert post(server, RENDER, **body)["request_id"] != rendered["request_id"]
+
+
 @pytest.mark.parametrize("mode", ["reasoning"], indirect=True, scope="session")
-def test_a_grammar_applies_after_the_reasoning(server: Server) -> None:
-    grammar = {"structured_outputs": {"regex": "[ab]{5}"}}
+def test_a_rendered_grammar_applies_after_the_reasoning(server: Server) -> None:
     body = {"messages": line("reasoning").messages, "temperature": 0, "max_tokens": 300}
-    response = send(server, CHAT, **body, **grammar)
+    body["structured_outputs"] = {"regex": "[ab]{5}"}
+    rendered = post(server, RENDER, **body)
+    assert rendered["reasoning_ended"] is False
+    response = send(server, CHAT, **body)
     if response.status_code == 400:
         # llguidance, the backend without a GPU, has no reasoning in newer releases.
         assert "no attribute 'allocate_vocab_mask'" in response.text
+        assert send(server, GENERATE, **rendered).status_code == 400
         return
     [of_chat] = response.json()["choices"]
-    prompt, params = prompt_of(server, "reasoning"), {"max_tokens": 300, **grammar}
-    [choice] = ask(server, prompt, params, reasoning_ended=False)["choices"]
+    [choice] = post(server, GENERATE, **rendered)["choices"]
     assert choice["token_ids"] == of_chat["token_ids"]
-    more = {"reasoning_ended": True, "output_mode": "text"}
-    [choice] = ask(server, prompt, params, **more)["choices"]
+    ended = {**rendered, "reasoning_ended": True, "output_mode": "text"}
+    [choice] = post(server, GENERATE, **ended)["choices"]
     assert re.fullmatch("[ab]{5}", choice["text"])
     assert choice["token_ids"] != of_chat["token_ids"]
+
+
+LONG = "word " * 30_000
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 
 REQUESTS: dict[str, Json] = {
     # The last is the last of the vocabulary.
     GENERATE: {"token_ids": [5, 447], "sampling_params": {"max_tokens": 2}},
+    RENDER: {"messages": line("plain").messages, "temperature": 0},
     CHAT: {"messages": line("plain").messages, "max_tokens": 2},
     COMPLETIONS: {"model": "m", "prompt": [5, 6], "max_tokens": 2},
 }
@@ -228,11 +295,20 @@ REFUSED: tuple[tuple[str, Json, int, str], ...] = (
     (GENERATE, {"model": "another"}, 404, "model"),
     (COMPLETIONS, {"best_of": 2}, 400, "best_of"),
     (CHAT, {"guided_json": {"type": "object"}}, 400, "guided_json"),
+    (RENDER, {"messages": None}, 400, "messages"),
+    (RENDER, {"messages": []}, 400, "Messages"),
+    (RENDER, {"response_format": 7}, 400, "no attribute"),
+    (RENDER, {"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "images"),
+    (RENDER, {"tool_choice": "required"}, 400, "Tools"),
+    (RENDER, {"return_hidden_states": True}, 400, "return_hidden_states"),
+    (RENDER, {"top_p": 7}, 400, "top_p"),
+    (RENDER, {"logprobs": True, "top_logprobs": -1}, 400, "logprobs"),
+    (RENDER, {"model": "another"}, 404, "another"),
+    (RENDER, {"messages": [{"role": "user", "content": LONG}]}, 400, "token_ids"),
     ("/update_weights", {"update_info": {"names": ["a"]}}, 501, "weight_dir"),
     ("/update_weights", {"weight_dir": None}, 501, "weight_dir"),
     ("/update_weights", {"weight_dir": "/missing"}, 400, "/missing"),
-    ("/v1/chat/completions/render", {"messages": []}, 501, "return_token_ids"),
-    *((path, {}, 501, "weight_dir") for path in [*NOT_SUPPORTED][1:]),
+    *((path, {"init_info": {}}, 501, "weight_dir") for path in NOT_SUPPORTED),
     ("/collective_rpc", {"method": "save"}, 501, "save"),
     ("/collective_rpc", {}, 400, "method"),
     ("/collective_rpc", {"method": "reload_weights"}, 400, "weights_path"),
@@ -317,7 +393,7 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
     for choice in post(server, COMPLETIONS, **body, **structured)["choices"]:
         assert len(choice["text"]) == 4 and set(choice["text"]) <= {"a", "b"}
     chat = {"messages": line("plain").messages, "temperature": 0, "top_k": 0}
-    answer = post(server, CHAT, **chat, **structured)
+    answer = post(server, CHAT, **chat, **structured, tools=TOOLS, tool_choice="none")
     content = answer["choices"][0]["message"]["content"]
     assert len(content) == 4 and set(content) <= {"a", "b"}
 
@@ -636,7 +712,7 @@ def test_endpoints_require_the_key_of_sglangs_own(guarded: Server) -> None:
     def status(path: str) -> int:
         return requests.post(guarded.base_url + path, timeout=60).status_code
 
-    for path in {*ROUTES} - {GENERATE, *TOLD, "/is_sleeping"}:
+    for path in {*ROUTES, *NOT_SUPPORTED} - {GENERATE, RENDER, *TOLD, "/is_sleeping"}:
         assert status(path) == 401, path
     for path in ("/is_paused", "/load", "/model_info"):
         url = guarded.base_url + path

@@ -33,6 +33,7 @@ PYTHON = "AGENTCORE_TEST_VLLM"
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 
+RENDER = "/v1/chat/completions/render"
 MODEL = "peer"
 NOISE = 2e-3
 
@@ -191,6 +192,8 @@ OTHERS: dict[str, tuple[str, Json]] = {
     "completions, echo and logprobs 0": echo(logprobs=0),
     "completions, echo and logprobs 2": echo(logprobs=2),
     "completions, echo, text, logprobs 0": echo(prompt="Say hello.", logprobs=0),
+    "render, tools": (RENDER, {**LONG, "tools": list(TOOLS), "max_tokens": 12}),
+    "render, no messages": (RENDER, {}),
     "tokenize, strings": (
         "/tokenize",
         {"prompt": "Say hello.", "return_token_strs": True},
@@ -263,6 +266,9 @@ DIFFERENCES: dict[str, str] = {
     "Without `return_token_ids": r"(chat|completions), without IDs.*\.stop_reason: ",
     "With `return_token_ids": r"chat, tools.*\.content: None, not ''$",
     'With `tool_choice: "none"`': r"chat, a tool choice of none",
+    "Rendered requests omit": (
+        r"render.*\.(output_kind|skip_clone|skip_reading_prefix_cache): "
+    ),
     "`max_model_len` of": r"tokenize.*\.max_model_len: ",
     "`aborted` counts": r"abort.*\.aborted: ",
 }
@@ -322,7 +328,7 @@ def answer_of(url: str, path: str, body: Json, prompt: list[int]) -> Json:
     """Return the status of a response, and its JSON, or the joined chunks of a stream."""
     method, _, path = path.rpartition(" ")
     body = {name: prompt if value == PROMPT else value for name, value in body.items()}
-    if path in (GENERATE, CHAT, COMPLETIONS, "/tokenize", "/detokenize"):
+    if path in (GENERATE, RENDER, CHAT, COMPLETIONS, "/tokenize", "/detokenize"):
         body = {"model": MODEL, **body}
     method = method or "POST"
     try:

@@ -19,10 +19,11 @@ from agentcore_patches.landing.vllm_api import (
     admin,
     fields,
     generate,
+    rendering,
     salts,
 )
 from agentcore_patches.landing.vllm_api.bodies import BadRequest
-from agentcore_patches.landing.vllm_api.sampling import translate
+from agentcore_patches.landing.vllm_api.sampling import in_vllm_terms, translate
 from agentcore_verify.checks.vllm_api import ROUTES
 from tests.unit.small_server import tokenizer_manager
 
@@ -75,8 +76,11 @@ NOTHING = {"max_new_tokens": None}
         ({"flat_logprobs": False, "return_sampling_mask": False}, {}),
     ],
 )
-def test_parameters_are_translated(given: Json, expected: Json) -> None:
-    assert params_of(**given) == {**NOTHING, **expected}
+def test_parameters_are_translated_and_back(given: Json, expected: Json) -> None:
+    expected = {**NOTHING, **expected}
+    assert params_of(**given) == expected
+    unused = {"regex": None, "custom_params": None, "stop_regex": None}
+    assert params_of(**in_vllm_terms({**unused, **expected})) == expected
 
 
 BAD_PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -128,11 +132,13 @@ def test_a_parameter_that_sglang_does_not_support_is_named(
 
 
 def test_neutral_values_of_vllm_fields_have_no_effect() -> None:
-    neutral: Json = dict.fromkeys(
-        ("truncate_prompt_tokens", "thinking_token_budget"), -1
-    )
-    neutral |= {"best_of": 1, "routed_experts_prompt_start": 0, "bad_words": []}
-    neutral |= {"allowed_token_ids": None, "add_special_tokens": False}
+    neutral: Json = {
+        "allowed_token_ids": None,
+        "bad_words": [],
+        "use_beam_search": False,
+    }
+    neutral |= {"best_of": 1, "truncate_prompt_tokens": -1, "thinking_token_budget": -1}
+    neutral |= {"routed_experts_prompt_start": 0, "add_special_tokens": False}
     for ask in (ask_chat, ask_completion):
         assert ask(vllm_fields=neutral) == {}
     ask_chat(vllm_fields={"add_generation_prompt": True})
@@ -298,6 +304,11 @@ def test_the_page_lists_the_fields_that_are_rejected() -> None:
     rows = re.findall(r"^\| (.*?) \| 400", section, re.MULTILINE)
     listed = {*re.findall(r"`(\w+)`", " ".join(rows))}
     assert listed - {"n"} == {*fields._REFUSED}
+
+
+def test_a_parameter_that_vllm_does_not_have_is_named() -> None:
+    with pytest.raises(BadRequest, match="stop_regex"):
+        in_vllm_terms({"stop_regex": "a"})
 
 
 ROWS = [(-0.5, 7, None), (float("-inf"), 8, None)]
@@ -507,7 +518,7 @@ def test_fields_of_a_query_and_of_a_body() -> None:
 
 
 def test_verify_knows_every_route_of_vllm() -> None:
-    assert {generate.PATH, *admin.ROUTES} == set(ROUTES)
+    assert {generate.PATH, rendering.PATH, *admin.ROUTES} == set(ROUTES)
 
 
 @pytest.mark.parametrize(

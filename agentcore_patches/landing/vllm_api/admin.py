@@ -58,20 +58,13 @@ _FROM_DISK = (
 )
 _NO_PROTOCOL = f"its workers do not have vLLM's protocol for weights. {_FROM_DISK}"
 
-# Endpoints that SGLang cannot serve, with the reason and what to use instead.
-NOT_SUPPORTED: Mapping[str, str] = {
-    "/v1/chat/completions/render": "SGLang's chat endpoint processes images itself. "
-    "Send the chat to /v1/chat/completions with return_token_ids: true",
-    **dict.fromkeys(
-        (
-            "/init_weight_transfer_engine",
-            "/start_weight_update",
-            "/finish_weight_update",
-            "/init_broadcaster",
-        ),
-        _NO_PROTOCOL,
-    ),
-}
+# Endpoints without a counterpart in SGLang.
+NOT_SUPPORTED = (
+    "/init_weight_transfer_engine",
+    "/start_weight_update",
+    "/finish_weight_update",
+    "/init_broadcaster",
+)
 
 # Each path, whose last part is the name of its method in `_Control`, and the SGLang
 # endpoint whose key it requires. The paths with /model_info's key are GET.
@@ -112,10 +105,9 @@ def add_routes(
         handle = getattr(control, path.rpartition("/")[2])
         method = "GET" if name == "model_info" else "POST"
         _add_route(app, path, method, native[name], handle)
-    for path, reason in NOT_SUPPORTED.items():
-        _add_route(
-            app, path, "POST", native["model_info"], partial(_refuse, path, reason)
-        )
+    for path in NOT_SUPPORTED:
+        refuse = partial(_refuse, path)
+        _add_route(app, path, "POST", native["update_weights_from_disk"], refuse)
 
 
 def _add_route(
@@ -209,8 +201,8 @@ class _Call:
         return value
 
 
-async def _refuse(path: str, reason: str, call: _Call) -> Json:
-    message = f"{path} is not supported on SGLang: {reason}."
+async def _refuse(path: str, call: _Call) -> Json:
+    message = f"{path} is not supported on SGLang: {_NO_PROTOCOL}."
     raise BadRequest(None, message, status=501)
 
 

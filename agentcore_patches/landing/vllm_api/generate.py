@@ -31,15 +31,17 @@ from ..http import (
 )
 from ..http.choices import Choice
 from ..shared.decorators import wrapping
-from . import aborts, admin, content_parts
+from . import aborts, admin, content_parts, rendering
 from .bodies import (
     BadRequest,
     error_content,
     error_response,
     find_stop_reason,
     flag,
+    in_vllm_order,
     integer,
     is_off,
+    json_response,
     read_json,
 )
 from .sampling import Sampling, translate
@@ -76,7 +78,7 @@ _READ = (
     "cache_salt",
     "priority",
     "reasoning_ended",
-    # Written by vLLM where it renders chats.
+    # Written by the endpoint that renders chats; only its reader needs it.
     "token_offsets",
 )
 
@@ -153,8 +155,19 @@ def add_routes(
                 error = BadRequest("token_ids", f"token_ids {error.text}")
             return error_response(error)
 
+    async def render(request: Request) -> Any:
+        try:
+            body = await read_json(request)
+            rendered = await rendering.render(manager, request, body)
+            job = read(manager, request, rendered)
+            rendering.verify(manager, job.sampling.params)
+            return json_response(rendered)
+        except ValueError as error:
+            return error_response(error)
+
     open_jobs = aborts.Aborts(manager, running)
     app.router.add_route(PATH, generate, methods=["POST"])
+    app.router.add_route(rendering.PATH, render, methods=["POST"])
     scheduler_info["vllm_config"] = admin.config(manager)
     by_name = {endpoint.__name__: endpoint for endpoint in native}
     admin.add_routes(app, manager, by_name, open_jobs.start)
@@ -320,13 +333,11 @@ def _salt(salt: Json) -> str | None:
 
 
 def _priority(manager: TokenizerManager, priority: Json) -> int | None:
-    """Translate a priority: in vLLM, the lowest one is served first."""
     if priority is None:
         return None
     value = integer("priority", priority, -request_fields.INT64, request_fields.INT64)
     if manager.server_args.enable_priority_scheduling:
-        lowest_first = manager.server_args.schedule_low_priority_values_first
-        return value if lowest_first else -value
+        return in_vllm_order(manager, value)
     if value:
         raise BadRequest(
             "priority",

@@ -123,6 +123,27 @@ def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampl
     return sampling
 
 
+def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
+    """Translate SGLang's sampling parameters to vLLM's."""
+    left = {name: value for name, value in given.items() if value is not None}
+    params = {name: left.pop(name) for name in _SAME if name in left}
+    for name, (sglang_name, *_) in _INTEGERS.items():
+        if sglang_name in left:
+            params[name] = left.pop(sglang_name)
+    if left.pop("no_stop_trim", False):
+        params["include_stop_str_in_output"] = True
+    for form in ("json", "regex", "grammar", "structural_tag"):
+        value = left.pop(_GRAMMARS[form], None)
+        if value:
+            params["structured_outputs"] = {form: value}
+    for name, value in left.items():
+        if not is_off(value):
+            raise BadRequest(
+                name, f"{name} is not supported here: vLLM has no such parameter."
+            )
+    return params
+
+
 def _check_same(params: dict[str, Any]) -> None:
     """Reject values that vLLM rejects, and that SGLang serves or crashes on."""
     for name in _FLAGS:

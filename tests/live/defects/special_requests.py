@@ -262,6 +262,14 @@ def _(path: str, body: Json, response: Any) -> None:
         del choice["weight_versions"]
 
 
+@in_response(
+    "a token of a rendered prompt lost", "vllm-api", "prompt_token_ids of chat"
+)
+def _(path: str, body: Json, response: Any) -> None:
+    if path == "/v1/chat/completions/render":
+        del response["token_ids"][3]
+
+
 @plant("two of vLLM's endpoints missing", "vllm-api", "not serve /is_paused, /sleep.")
 class VllmEndpointsMissing(Defect):
     def refusal(self, path: str, body: Json) -> tuple[int, Json] | None:

@@ -1,9 +1,9 @@
 """vLLM's /inference/v1/generate gives the tokens and logprobs of /generate.
 
 Whole and streamed, each token has a logprob, under the names that older and newer clients
-of vLLM read. A salt separates the prefix cache, and fields that cannot be honoured are
-rejected. If not, a trainer written for vLLM silently trains on other tokens than the model
-sampled, or on logprobs of other tokens.
+of vLLM read. A chat is rendered to the prompt that chat prefills. A salt separates the
+prefix cache, and fields that cannot be honoured are rejected. If not, a trainer written for
+vLLM silently trains on other tokens than the model sampled, or on logprobs of other tokens.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ EXTRA = "vllm-api"
 PATH = "/inference/v1/generate"
 N_TOKENS = 48
 
+RENDER = "/v1/chat/completions/render"
+
 TOLD = ("/is_paused", "/get_world_size", "/load", "/liveness", "/weight_info")
 """Paths at which a server describes itself to trainers."""
 
 ROUTES = (
     PATH,
+    RENDER,
     *TOLD,
     "/pause",
     "/resume",
@@ -72,6 +75,8 @@ def check(subject: Subject) -> str:
     _assert_salted(subject, body)
     _assert_refused(subject, body)
     hidden = _hidden(subject)
+    if RENDER not in hidden:
+        _assert_rendered(subject, prompt)
     for path in TOLD:
         if path not in hidden and not subject.json_at(path):
             raise Failed(f"{path}: there is no answer.")
@@ -88,6 +93,13 @@ def _hidden(subject: Subject) -> list[str]:
     if hidden and subject.launched:
         raise Failed(f"The server does not serve {', '.join(hidden)}.")
     return hidden
+
+
+def _assert_rendered(subject: Subject, prompt: list[int]) -> None:
+    body = {**subject.body("long"), "model": subject.served_model()}
+    rendered = subject.post_json(RENDER, body)
+    message = f"{RENDER}: the token_ids differ from the prompt_token_ids of chat."
+    subject.assert_ids(message, "chat", prompt, RENDER, rendered["token_ids"])
 
 
 def _native(subject: Subject, prompt: list[int]) -> Json:
