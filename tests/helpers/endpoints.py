@@ -98,6 +98,30 @@ def events_in(path: str, text: str) -> list[Json]:
     return [json.loads(event) for event in data]
 
 
+def joined(events: list[Json]) -> Json:
+    """Join a stream's texts, lists and logprobs by choice; of all else take the last."""
+    choices: dict[int, Json] = {}
+    whole: Json = {}
+    for event in events:
+        for piece in event.pop("choices", ()):
+            _add(choices.setdefault(piece["index"], {}), piece)
+        whole |= {name: value for name, value in event.items() if value is not None}
+    return {**whole, "choices": [choice for _, choice in sorted(choices.items())]}
+
+
+def _add(choice: Json, piece: Json) -> None:
+    for name, value in piece.items():
+        known = choice.get(name)
+        if value is None:
+            continue
+        if isinstance(value, dict):
+            _add(choice.setdefault(name, {}) if known is None else known, value)
+        elif name in ("index", "role") or known is None:
+            choice[name] = value
+        elif isinstance(value, (str, list)):
+            choice[name] = known + value
+
+
 def answers(server: Server, path: str, streaming: bool, **body: Any) -> list[Json]:
     return stream(server, path, **body) if streaming else [post(server, path, **body)]
 

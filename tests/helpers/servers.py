@@ -74,7 +74,7 @@ HELD_REQUESTS = """
 @app.get("/held_requests")
 async def _held_requests():
     manager = _global_state.tokenizer_manager
-    adapters, _ = vars(manager).get("adapter_changes", ([], None))
+    adapters = vars(manager).get("adapter_changes", [])
     return [*manager.rid_to_state, *(name for name in adapters if adapters[name])]
 
 @app.delete("/held_requests")

@@ -12,13 +12,16 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import requests
 
+from agentcore_patches.landing.vllm_api.admin import NOT_SUPPORTED
 from agentcore_patches.patches.releases import is_between
+from agentcore_verify.checks.vllm_api import ROUTES, TOLD
 from agentcore_verify.scripted_model import STOP_WORD, line
 from agentcore_verify.server import Server
 from tests.helpers import weights
@@ -34,6 +37,8 @@ from tests.helpers.endpoints import (
     events_in,
     get,
     ids_in,
+    is_traced,
+    joined,
     post,
     prompt_of,
     send,
@@ -46,29 +51,24 @@ from tests.live.conftest import PREFIX_CACHE
 RENDER = "/v1/chat/completions/render"
 ENDLESS = {"max_tokens": 6000, "ignore_eos": True, "temperature": 0}
 
-CASES: dict[str, tuple[str, Json, Json]] = {
-    # Name: line of the script, vLLM's parameters, SGLang's.
-    "plain": ("plain", {}, {}),
-    "emoji": ("emoji", {}, {}),
-    "by length": ("long", {"max_tokens": 30}, {"max_new_tokens": 30}),
+CASES: dict[str, tuple[str, Json]] = {
+    # Name: line of the script, vLLM's parameters.
+    "emoji": ("emoji", {}),
+    "by length": ("long", {"max_tokens": 30}),
     # Long enough to be written in a thread.
-    "a long answer": (
-        "long",
-        {"max_tokens": 1100, "ignore_eos": True},
-        {"max_new_tokens": 1100, "ignore_eos": True},
-    ),
+    "a long answer": ("long", {"max_tokens": 1100, "ignore_eos": True}),
     "stop string, kept": (
         "long",
         {"stop": [STOP_WORD], "include_stop_str_in_output": True},
-        {"stop": [STOP_WORD], "no_stop_trim": True},
     ),
-    "two stop strings": (
-        "long",
-        {"stop": ["zzz", STOP_WORD]},
-        {"stop": ["zzz", STOP_WORD]},
-    ),
-    "a stop ID": ("long", {"stop_token_ids": [14]}, {"stop_token_ids": [14]}),
-    "two samples": ("emoji", {"n": 2}, {"n": 2}),
+    "two stop strings": ("long", {"stop": ["zzz", STOP_WORD]}),
+    "a stop ID": ("long", {"stop_token_ids": [14]}),
+    "two samples": ("emoji", {"n": 2}),
+}
+
+IN_SGLANG = {
+    "max_tokens": "max_new_tokens",
+    "include_stop_str_in_output": "no_stop_trim",
 }
 
 # The modes that change the engine's output or its route.
@@ -77,6 +77,12 @@ in_modes = pytest.mark.parametrize(
     ["default", "stream-output", "two-workers-stream-output"],
     indirect=True,
     scope="session",
+)
+
+
+# With several workers, any of them may answer.
+with_one_worker = pytest.mark.parametrize(
+    "mode", ["default", "stream-output"], indirect=True, scope="session"
 )
 
 
@@ -89,39 +95,15 @@ def ask(server: Server, token_ids: list[int], params: Json, **more: Any) -> Json
     if not more.get("stream"):
         answer: Json = response.json()
         return answer
-    return joined(events_in(GENERATE, response.text))
-
-
-def joined(events: list[Json]) -> Json:
-    choices: dict[int, Json] = {}
-    answer: Json = {"usage": None, **events[0]}
-    for event in events:
-        assert "error" not in event, event
-        answer["usage"] = event.get("usage") or answer["usage"]
-        assert event["request_id"] == events[0]["request_id"]
-        for piece in event["choices"]:
-            new = {"token_ids": [], "text": "", "logprobs": {"content": []}}
-            choice = choices.setdefault(piece["index"], new)
-            assert "finish_reason" not in choice, "a chunk after the last one"
-            choice["token_ids"] += piece["token_ids"]
-            choice["text"] += piece.get("text", "")
-            for name in piece.keys() & {"sampling_mask", "sampling_mask_logprobs"}:
-                choice[name] = [*choice.get(name, ()), *piece[name]]
-            if piece["logprobs"] is not None:
-                assert len(piece["logprobs"]["content"]) == len(piece["token_ids"])
-                choice["logprobs"]["content"] += piece["logprobs"]["content"]
-            if piece["finish_reason"]:
-                choice |= {k: v for k, v in piece.items() if k not in choice}
-            else:
-                assert "weight_versions" not in piece
-    answer["choices"] = [choices[index] for index in sorted(choices)]
-    return answer
+    events = events_in(GENERATE, response.text)
+    assert len({event["request_id"] for event in events}) == 1
+    return joined(events)
 
 
 def native(server: Server, token_ids: list[int], params: Json, **more: Any) -> Any:
-    params = {"temperature": 0, "max_new_tokens": None, **params}
-    params = {name: value for name, value in params.items() if value is not None}
-    params.setdefault("max_new_tokens", 700)
+    """Return the answers of `/generate` to a request with vLLM's parameters."""
+    params = {"temperature": 0, "max_tokens": 700, **params}
+    params = {IN_SGLANG.get(name, name): value for name, value in params.items()}
     body = {"input_ids": token_ids, "sampling_params": params, **more}
     response = send(server, "/generate", **body)
     assert response.status_code == 200, response.text
@@ -135,14 +117,22 @@ def native(server: Server, token_ids: list[int], params: Json, **more: Any) -> A
 def test_tokens_and_logprobs_are_those_of_generate(
     server: Server, name: str, streaming: bool
 ) -> None:
-    script, params, sglang_params = CASES[name]
+    script, params = CASES[name]
     prompt = prompt_of(server, script)
-    expected = native(server, prompt, sglang_params, return_logprob=True)
-    params = {"max_tokens": 700, **params, "logprobs": 0}
+    scored = {"return_logprob": True, "top_logprobs_num": 3, "logprob_start_len": 0}
+    expected = native(server, prompt, params, **scored)
+    params = {"max_tokens": 700, **params, "logprobs": 3, "prompt_logprobs": 2}
     more = {"return_token_ids": True, "output_mode": "text"}
     answer = ask(server, prompt, params, stream=streaming, **more)
     assert answer["prompt_token_ids"] == prompt
-    assert len(answer["choices"]) == len(expected)
+    of_prompt = expected[0]["meta_info"]
+    first, *others = answer["prompt_logprobs"]
+    assert first is None
+    rows, tops = of_prompt["input_token_logprobs"], of_prompt["input_top_logprobs"]
+    for said, row, top in zip(others, rows[1:], tops[1:], strict=True):
+        assert next(iter(said)) == str(row[1])
+        assert set(said) == {str(row[1]), *(str(one[1]) for one in top[:2])}
+        assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
     for choice, item in zip(answer["choices"], expected, strict=True):
         meta_info = item["meta_info"]
         assert choice["token_ids"] == item["output_ids"]
@@ -153,35 +143,16 @@ def test_tokens_and_logprobs_are_those_of_generate(
         assert choice["weight_versions"] == meta_info["weight_versions"]
         matched = meta_info["finish_reason"].get("matched")
         asked = [*params.get("stop", ()), *params.get("stop_token_ids", ())]
-        assert choice["stop_reason"] == (matched if matched in asked else None)
+        assert choice.get("stop_reason") == (matched if matched in asked else None)
         entries = choice["logprobs"]["content"]
-        n_tokens = len(choice["token_ids"])
-        rows = meta_info["output_token_logprobs"][:n_tokens]
-        assert [entry["token_id"] for entry in entries] == choice["token_ids"]
-        assert [entry["logprob"] for entry in entries] == pytest.approx(
-            [row[0] for row in rows], abs=LOGPROB_NOISE
-        )
-        for entry in entries:
+        rows = meta_info["output_token_logprobs"][: len(choice["token_ids"])]
+        for entry, row in zip(entries, rows, strict=True):
             assert entry["token"] == f"token_id:{entry['token_id']}"
-            assert entry["rank"] == 1  # Decoding is greedy.
-            assert entry["top_logprobs"] == [
-                {k: v for k, v in entry.items() if k in TOP_FIELDS}
-            ]
-
-
-@in_modes
-def test_several_workers_accept_a_path_as_the_model_name(
-    server: Server, mode: str
-) -> None:
-    # An update of the weights from disk changes the name, in one worker.
-    taken = 200 if mode.startswith("two-workers") else 404
-    params = {"max_tokens": 2}
-    for model, status in (("/models/step-8", taken), ("unknown", 404)):
-        body = {"token_ids": [5, 6], "sampling_params": params, "model": model}
-        assert send(server, GENERATE, **body).status_code == status
-
-
-TOP_FIELDS = ("token", "token_id", "logprob", "rank")
+            assert entry["token_id"] == row[1]
+            assert entry["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
+            own, *others = entry.pop("top_logprobs")
+            assert own == entry and entry["rank"] == 1  # Decoding is greedy.
+            assert [one["rank"] for one in others] == [2, 3]
 
 
 @in_one_mode
@@ -190,100 +161,36 @@ def test_max_tokens_beyond_the_context_fills_it(
     server: Server, most: int | None
 ) -> None:
     answer = ask(server, prompt_of(server, "long"), {"max_tokens": most})
-    assert answer["choices"][0]["finish_reason"] == "stop"
+    [choice] = answer["choices"]
+    assert choice["finish_reason"] == "stop"
     assert answer["usage"]["completion_tokens"] > 128  # SGLang's own default.
-
-
-@in_modes
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-def test_alternatives_and_logprobs_of_the_prompt(
-    server: Server, streaming: bool
-) -> None:
-    prompt = [447, *prompt_of(server, "plain")]  # The last ID of the vocabulary.
-    expected = native(
-        server,
-        prompt,
-        {"max_new_tokens": 5},
-        return_logprob=True,
-        top_logprobs_num=3,
-        logprob_start_len=0,
-    )[0]["meta_info"]
-    params = {"max_tokens": 5, "logprobs": 3, "prompt_logprobs": 2}
-    answer = ask(server, prompt, params, stream=streaming)
-    [choice] = answer["choices"]
-    for entry, top in zip(
-        choice["logprobs"]["content"], expected["output_top_logprobs"], strict=True
-    ):
-        assert entry["rank"] == 1  # Decoding is greedy.
-        assert [one["token_id"] for one in entry["top_logprobs"]] == [
-            token_id for _, token_id, _ in top
-        ]
-        assert [one["rank"] for one in entry["top_logprobs"]] == [1, 2, 3]
-    first, *others = answer["prompt_logprobs"]
-    assert first is None
-    assert len(others) == len(prompt) - 1
-    assert [row[1] for row in expected["input_token_logprobs"]] == prompt
-    rows = expected["input_token_logprobs"][1:]
-    tops = expected["input_top_logprobs"][1:]
-    for said, row, top in zip(others, rows, tops, strict=True):
-        assert next(iter(said)) == str(row[1])
-        assert set(said) == {str(row[1]), *(str(one[1]) for one in top[:2])}
-        assert said[str(row[1])]["logprob"] == pytest.approx(row[0], abs=LOGPROB_NOISE)
-
-
-@in_one_mode
-@pytest.mark.parametrize("neutral", [False, True])
-def test_nothing_is_returned_that_was_not_requested(
-    server: Server, neutral: bool
-) -> None:
-    params: Json = {
-        "output_kind": 2,
-        "allowed_token_ids": None,
-        "bad_words": [],
-        "extra_args": {},
-        "seed": 3,
-        "skip_special_tokens": False,
-        "routed_experts_prompt_start": 5,
-        "top_k": -1,
+    # Nothing else was requested.
+    assert choice["logprobs"] is None and "text" not in choice
+    found = {name for name, value in answer.items() if value is not None}
+    assert found == {
+        *("request_id", "model", "created", "output_mode", "choices", "usage")
     }
-    fields = {"features": None, "priority": 0, "token_offsets": None, "model": None}
-    most, prompt = {"max_tokens": 3}, prompt_of(server, "plain")
-    if neutral:
-        answer = ask(server, prompt, {**most, **params}, **fields)
-    else:
-        answer = ask(server, prompt, most)
-    [choice] = answer["choices"]
-    assert len(choice["token_ids"]) == 3
-    assert choice["logprobs"] is None
-    assert answer["prompt_logprobs"] is answer["prompt_token_ids"] is None
-    assert "text" not in choice
+    assert answer.keys() - found == {
+        *("prompt_logprobs", "prompt_token_ids", "mm_placeholders"),
+        *("kv_transfer_params", "ec_transfer_params"),
+    }
 
 
 @in_one_mode
-@pytest.mark.parametrize(
-    ("options", "n_with_usage"),
-    [
-        (None, 0),
-        ({"include_usage": False}, 0),
-        ({"include_usage": True}, 1),
-        ({"include_usage": True, "continuous_usage_stats": True}, None),
-    ],
-)
-def test_usage_of_a_stream(
-    server: Server, options: Json | None, n_with_usage: int | None
-) -> None:
-    prompt = prompt_of(server, "plain")
-    sampling = {"max_tokens": 9, "ignore_eos": True}
-    body = {"token_ids": prompt, "sampling_params": sampling}
-    response = send(server, GENERATE, **body, stream=True, stream_options=options)
-    events = events_in(GENERATE, response.text)
-    with_usage = [event for event in events if "usage" in event]
-    assert len(with_usage) == (len(events) if n_with_usage is None else n_with_usage)
-    if options and options["include_usage"]:
-        assert events[-1]["choices"] == []
-        assert events[-1]["output_mode"] == "tokens"
-        assert events[-1]["usage"]["prompt_tokens"] == len(prompt)
-        assert events[-1]["usage"]["completion_tokens"] == 9
+def test_usage_of_a_stream(server: Server) -> None:
+    body = {**body_to(GENERATE, 9), "stream": True}
+    body["sampling_params"]["ignore_eos"] = True
+    for include, each in ((False, True), (True, False), (True, True)):
+        options = {"include_usage": include, "continuous_usage_stats": each}
+        response = send(server, GENERATE, **body, stream_options=options)
+        *events, last = events_in(GENERATE, response.text)
+        assert {"usage" in event for event in events} == {include and each}
+        if not include:
+            assert "usage" not in last and last["choices"]
+            continue
+        assert last["choices"] == [] and last["output_mode"] == "tokens"
+        assert last["usage"]["prompt_tokens"] == 3
+        assert last["usage"]["completion_tokens"] == 9
 
 
 TOOLS: list[Json] = [
@@ -291,7 +198,6 @@ TOOLS: list[Json] = [
 ]
 
 CHATS: dict[str, Json] = {
-    "plain": {},
     "tools": {"tools": TOOLS, "logprobs": True, "top_logprobs": 2},
     "a tool that must be called": {"tools": TOOLS, "tool_choice": "required"},
     "parameters": {
@@ -371,34 +277,9 @@ LONG = "word " * 30_000
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 
-@in_one_mode
-def test_a_wrong_type_in_any_chat_field_gets_a_response(server: Server) -> None:
-    names = re.findall(
-        r"\w+",
-        "model frequency_penalty logit_bias logprobs top_logprobs max_tokens n stop "
-        "max_completion_tokens presence_penalty response_format seed stream user "
-        "stream_options temperature top_p tools tool_choice reasoning_effort top_k "
-        "reasoning min_p min_tokens regex ebnf repetition_penalty stop_token_ids "
-        "no_stop_trim ignore_eos continue_final_message skip_special_tokens lora_path "
-        "chat_template_kwargs rid request_id extra_key cache_salt priority messages "
-        "custom_params input_ids required_prefix_token_ids structured_outputs "
-        "return_token_ids session_params",
-    )
-    wrong: tuple[Any, ...] = (7, -1.5, "x", True, [None], {"a": [1]}, [[{}]], 2**70)
-    for name in names:
-        for value in wrong:
-            body = {"messages": line("plain").messages, "temperature": 0, name: value}
-            response = send(server, RENDER, **body)
-            found = response.status_code, response.json()
-            assert found[0] in (200, 400, 404), (name, value, found)
-            if found[0] == 200:
-                assert found[1]["token_ids"]
-            else:
-                assert len(found[1]["error"]["message"]) > 10
-
-
 REQUESTS: dict[str, Json] = {
-    GENERATE: {"token_ids": [5, 6], "sampling_params": {"max_tokens": 2}},
+    # The last is the last of the vocabulary.
+    GENERATE: {"token_ids": [5, 447], "sampling_params": {"max_tokens": 2}},
     RENDER: {"messages": line("plain").messages, "temperature": 0},
     CHAT: {"messages": line("plain").messages, "max_tokens": 2},
     COMPLETIONS: {"model": "m", "prompt": [5, 6], "max_tokens": 2},
@@ -408,18 +289,15 @@ REQUESTS: dict[str, Json] = {
 # tests/unit has tables of more fields.
 REFUSED: tuple[tuple[str, Json, int, str], ...] = (
     (GENERATE, {"token_ids": [1, -1]}, 400, "token_ids"),
-    (GENERATE, {"cache_salt": ""}, 400, "cache_salt"),
-    (GENERATE, {"sampling_params": {"max_tokens": "9"}}, 400, "max_tokens"),
     (GENERATE, {"sampling_params": {"temperature": -1}}, 400, "temperature"),
-    (GENERATE, {"sampling_params": {"top_p": 2}}, 400, "top_p"),
     (GENERATE, {"sampling_params": {"top_p": math.inf}}, 400, "JSON"),
     (GENERATE, {"sampling_params": {"logit_bias": {"x": 1}}}, 400, "logit_bias"),
     (GENERATE, {"model": "another"}, 404, "model"),
-    (COMPLETIONS, {"prompt_logprobs": -1}, 400, "prompt_logprobs"),
     (COMPLETIONS, {"best_of": 2}, 400, "best_of"),
     (CHAT, {"guided_json": {"type": "object"}}, 400, "guided_json"),
     (RENDER, {"messages": None}, 400, "messages"),
     (RENDER, {"messages": []}, 400, "Messages"),
+    (RENDER, {"response_format": 7}, 400, "no attribute"),
     (RENDER, {"messages": [{"role": "user", "content": [IMAGE]}]}, 400, "images"),
     (RENDER, {"tool_choice": "required"}, 400, "Tools"),
     (RENDER, {"return_hidden_states": True}, 400, "return_hidden_states"),
@@ -430,10 +308,7 @@ REFUSED: tuple[tuple[str, Json, int, str], ...] = (
     ("/update_weights", {"update_info": {"names": ["a"]}}, 501, "weight_dir"),
     ("/update_weights", {"weight_dir": None}, 501, "weight_dir"),
     ("/update_weights", {"weight_dir": "/missing"}, 400, "/missing"),
-    ("/init_broadcaster", {"host": "a"}, 501, "weight_dir"),
-    ("/init_weight_transfer_engine", {"init_info": {}}, 501, "weight_dir"),
-    ("/start_weight_update", {}, 501, "weight_dir"),
-    ("/finish_weight_update", {}, 501, "weight_dir"),
+    *((path, {"init_info": {}}, 501, "weight_dir") for path in NOT_SUPPORTED),
     ("/collective_rpc", {"method": "save"}, 501, "save"),
     ("/collective_rpc", {}, 400, "method"),
     ("/collective_rpc", {"method": "reload_weights"}, 400, "weights_path"),
@@ -466,7 +341,7 @@ def test_what_cannot_be_honoured_is_refused(server: Server) -> None:
     for text in ("", "no JSON", "[1]"):
         refuse(GENERATE, text, 400, "")
     assert held_requests(server) == []
-    assert ask(server, [5, 6], {"max_tokens": 2})["choices"]
+    assert send(server, GENERATE, **REQUESTS[GENERATE]).ok
 
 
 @in_modes
@@ -491,24 +366,19 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
     scored = post(server, COMPLETIONS, **body, prompt_logprobs=3, logprobs=1)
     for prompt, choice in zip(prompts, scored["choices"], strict=True):
         generated = ask(server, prompt, {"max_tokens": 1, "prompt_logprobs": 3})
-        assert len(choice["prompt_logprobs"]) == len(prompt)
-        for one, other in zip(
-            choice["prompt_logprobs"], generated["prompt_logprobs"], strict=True
-        ):
-            assert (one is None) == (other is None)
-            assert [*(one or ())] == [*(other or ())]
-            for token_id, entry in (one or {}).items():
-                assert entry["rank"] == other[token_id]["rank"] <= 4
-                assert entry["logprob"] == pytest.approx(
-                    other[token_id]["logprob"], abs=LOGPROB_NOISE
-                )
+        ours, theirs = (one["prompt_logprobs"] for one in (choice, generated))
+        assert len(ours) == len(prompt) and ours[0] is theirs[0] is None
+        for one, other in zip(ours[1:], theirs[1:], strict=True):
+            assert [*one] == [*other]
+            for entry, same in zip(one.values(), other.values(), strict=True):
+                assert entry["rank"] == same["rank"] <= 4
+                assert abs(entry["logprob"] - same["logprob"]) <= LOGPROB_NOISE
         assert [len(top) for top in choice["logprobs"]["top_logprobs"]] == [1] * 5
-    for fields in ({}, {"logprobs": 0}, {"echo": True}):
-        scored = post(server, COMPLETIONS, **body, prompt_logprobs=0, **fields)
-        for prompt, choice in zip(prompts, scored["choices"], strict=True):
-            ids = [[*one] for one in choice["prompt_logprobs"][1:]]
-            assert ids == [[str(token_id)] for token_id in prompt[1:]]
-            assert choice["logprobs"] is None or not choice["logprobs"]["top_logprobs"]
+    scored = post(server, COMPLETIONS, **body, prompt_logprobs=0, logprobs=0)
+    for prompt, choice in zip(prompts, scored["choices"], strict=True):
+        ids = [[*one] for one in choice["prompt_logprobs"][1:]]
+        assert ids == [[str(token_id)] for token_id in prompt[1:]]
+        assert not choice["logprobs"]["top_logprobs"]
     for more in ({}, flags):
         echoed = post(server, COMPLETIONS, **body, **more, echo=True, logprobs=0)
         for prompt, choice in zip(prompts, echoed["choices"], strict=True):
@@ -517,12 +387,8 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
             assert len(rows) == len(prompt) + 5
             assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
             assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
-            end = 0
-            for token, offset in zip(
-                logprobs["tokens"], logprobs["text_offset"], strict=True
-            ):
-                assert offset == end
-                end += len(token)
+            lengths = map(len, logprobs["tokens"])
+            assert logprobs["text_offset"] == [*accumulate(lengths, initial=0)][:-1]
     structured = {"structured_outputs": {"regex": "[ab]{4}"}}
     for choice in post(server, COMPLETIONS, **body, **structured)["choices"]:
         assert len(choice["text"]) == 4 and set(choice["text"]) <= {"a", "b"}
@@ -530,38 +396,6 @@ def test_completions_honour_the_fields_of_vllm(server: Server) -> None:
     answer = post(server, CHAT, **chat, **structured, tools=TOOLS, tool_choice="none")
     content = answer["choices"][0]["message"]["content"]
     assert len(content) == 4 and set(content) <= {"a", "b"}
-
-
-# Clients send these with every request.
-NEUTRAL: Json = {
-    "allowed_token_ids": None,
-    "bad_words": [],
-    "best_of": 1,
-    "guided_decoding_backend": "auto",
-    "include_reasoning": True,
-    "request_id": "one",
-    "truncate_prompt_tokens": -1,
-    "use_beam_search": False,
-    "vllm_fields": "invented",
-    "invented": [1],
-}
-
-
-@in_one_mode
-def test_neutral_values_of_vllm_fields_have_no_effect(server: Server) -> None:
-    chat: Json = {"messages": line("plain").messages}
-    completion: Json = {"prompt": prompt_of(server, "plain")}
-    for streaming in (False, True):
-        for path, body, neutral in (
-            (CHAT, chat, {"add_generation_prompt": True, "add_special_tokens": False}),
-            (COMPLETIONS, completion, {"add_special_tokens": False}),
-        ):
-            body = {**body, "max_tokens": 5, "temperature": 0, "return_token_ids": True}
-            expected, found = (
-                ids_in(answers(server, path, streaming, **body, **more))
-                for more in ({}, {**NEUTRAL, **neutral})
-            )
-            assert found == expected != []
 
 
 @in_one_mode
@@ -577,14 +411,9 @@ def test_stop_reasons_and_stop_strings_in_the_text(
 
     def ended(**more: Any) -> tuple[Any, str]:
         events = answers(server, path, streaming, **{**body, **more})
-        choices = [choice for event in events for choice in event["choices"]]
-        texts = [
-            choice.get("text")
-            or choice.get("delta", choice.get("message", {})).get("content")
-            for choice in choices
-        ]
-        [end] = [choice for choice in choices if choice["finish_reason"]]
-        return end.get("stop_reason"), "".join(text or "" for text in texts)
+        [choice] = joined(events)["choices"]
+        said = choice.get("delta", choice.get("message", {})).get("content")
+        return choice.get("stop_reason"), choice.get("text", said)
 
     reason, text = ended(stop=["zzz", STOP_WORD])
     assert reason == STOP_WORD and STOP_WORD not in text
@@ -710,15 +539,9 @@ def test_an_abort_without_ids_aborts_all_requests(
     assert held_requests(server) == []
 
 
-@pytest.fixture
-def _pauses(release: str, mode: str) -> None:
-    if mode.startswith("two-workers"):
-        pytest.skip("with several workers, any of them may answer")
-
-
 # Slow enough for the pause to hit the answer midway.
-@in_modes
-@pytest.mark.usefixtures("_pauses", "slow_engine")
+@with_one_worker
+@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("mode_of_pause", ["abort", "wait", "keep"])
 def test_pauses(server: Server, mode_of_pause: str) -> None:
     prompt = prompt_of(server, "long")
@@ -727,16 +550,15 @@ def test_pauses(server: Server, mode_of_pause: str) -> None:
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, prompt, params)
         wait_until(lambda: bool(held(server)))
-        url = f"{server.base_url}/pause?mode={mode_of_pause}"
-        assert requests.post(url, timeout=60).json() == {"status": "paused"}
+        reply = send(server, f"/pause?mode={mode_of_pause}")
+        assert reply.json() == {"status": "paused"}
         assert paused(server)
         if mode_of_pause == "keep":
             assert not answer.done()
         else:
             answer.result(timeout=10)
         waiting = pool.submit(ask, server, prompt, {"max_tokens": 2})
-        resumed = requests.post(f"{server.base_url}/resume", timeout=60)
-        assert resumed.json() == {"status": "resumed"}
+        assert send(server, "/resume").json() == {"status": "resumed"}
         assert waiting.result(timeout=30)["usage"]["completion_tokens"] == 2
         [choice] = answer.result(timeout=30)["choices"]
     assert not paused(server)
@@ -748,15 +570,9 @@ def test_pauses(server: Server, mode_of_pause: str) -> None:
         assert choice["finish_reason"] == "length"
 
 
-@in_modes
-@pytest.mark.usefixtures("_pauses", "slow_engine")
+@with_one_worker
+@pytest.mark.usefixtures("slow_engine")
 def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
-    def pause(options: str) -> requests.Response:
-        return requests.post(f"{server.base_url}/pause?{options}", timeout=30)
-
-    def load() -> Any:
-        return get(server, "/load")["server_load"]
-
     def check_health() -> int:
         url = f"{server.base_url}/health"
         return requests.get(url, timeout=60).status_code
@@ -765,24 +581,22 @@ def test_a_paused_server_refuses_what_would_never_end(server: Server) -> None:
     with ThreadPoolExecutor(4) as pool:
         answer = pool.submit(ask, server, prompt_of(server, "long"), params)
         wait_until(lambda: bool(held(server)))
-        refused = pause("mode=keep&clear_cache=true")
+        refused = send(server, "/pause?mode=keep&clear_cache=true")
         assert (refused.status_code, paused(server)) == (400, False)
-        assert pause("mode=keep").status_code == 200
+        assert send(server, "/pause?mode=keep").ok
         for _ in range(2):
-            refused = pause("mode=wait&clear_cache=false")
-            assert refused.status_code == 400
-            assert "Resume it first" in refused.json()["error"]["message"]
+            refused = send(server, "/pause?mode=wait&clear_cache=false")
+            assert refused.status_code == 400 and "Resume it first" in refused.text
             assert paused(server)
         checks = [pool.submit(check_health) for _ in range(3)]
         time_before = time.monotonic()
         while time.monotonic() < time_before + 1:
-            assert load() == 1
-        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+            assert get(server, "/load")["server_load"] == 1
+        assert send(server, "/resume").ok
         assert answer.result(timeout=60)["usage"]["completion_tokens"] == 100
         assert [check.result(timeout=60) for check in checks] == [200] * 3
-    assert pause("mode=keep").status_code == 200
-    assert pause("mode=wait").status_code == 200
-    assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+    for path in ("/pause?mode=keep", "/pause?mode=wait", "/resume"):
+        assert send(server, path).ok
 
 
 @pytest.fixture(scope="module")
@@ -792,8 +606,7 @@ def mute(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 # test_weight_versions has answers that run through an update.
-@in_modes
-@pytest.mark.usefixtures("_pauses")
+@with_one_worker
 @pytest.mark.parametrize("way", ["update_weights", "collective_rpc"])
 def test_weights_from_a_folder_under_a_pause(
     server: Server, scripted_model: Path, mute: Path, way: str
@@ -803,11 +616,10 @@ def test_weights_from_a_folder_under_a_pause(
         if way == "collective_rpc":
             kwargs = {"weights_path": str(folder), "is_checkpoint_format": True}
             body = {"method": "reload_weights", "kwargs": kwargs}
-        keep = "/pause?mode=keep&clear_cache=false"
-        assert requests.post(server.base_url + keep, timeout=60).status_code == 200
+        assert send(server, "/pause?mode=keep&clear_cache=false").ok
         response = send(server, f"/{way}", **body)
         assert response.status_code == 200, response.text
-        assert requests.post(f"{server.base_url}/resume", timeout=60).ok
+        assert send(server, "/resume").ok
 
     names = [model["id"] for model in get(server, "/v1/models")["data"]]
     prompt = prompt_of(server, "long")
@@ -891,39 +703,55 @@ def test_tokenize_and_detokenize(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(trees: Trees, launch: Launch) -> Iterator[Server]:
-    args = ("--admin-api-key", "secret", "--enable-metrics")
+    args = ("--admin-api-key", "secret", "--enable-metrics", "--enable-memory-saver")
     with launch(trees.patched, *args) as running:
         yield running
 
 
-ALIASES = {
-    "/pause": "/pause_generation",
-    "/resume": "/continue_generation",
-    "/abort_requests": "/abort_request",
-    "/reset_prefix_cache": "/flush_cache",
-    "/sleep": "/release_memory_occupation",
-    "/wake_up": "/resume_memory_occupation",
-    **dict.fromkeys(
-        ("/update_weights", "/collective_rpc", "/init_broadcaster"),
-        "/update_weights_from_disk",
-    ),
-    "/v1/load_lora_adapter": "/load_lora_adapter",
-    "/v1/unload_lora_adapter": "/unload_lora_adapter",
-}
+def test_endpoints_require_the_key_of_sglangs_own(guarded: Server) -> None:
+    def status(path: str) -> int:
+        return requests.post(guarded.base_url + path, timeout=60).status_code
 
-
-def test_endpoint_aliases_require_the_same_api_key(guarded: Server) -> None:
-    def post_to(path: str, **headers: str) -> int:
-        url = guarded.base_url + path
-        return requests.post(url, headers=headers, timeout=60).status_code
-
-    for path, first in ALIASES.items():
-        assert post_to(path) == post_to(first) == 401, path
+    for path in {*ROUTES, *NOT_SUPPORTED} - {GENERATE, RENDER, *TOLD, "/is_sleeping"}:
+        assert status(path) == 401, path
     for path in ("/is_paused", "/load", "/model_info"):
         url = guarded.base_url + path
         assert requests.get(url, timeout=60).status_code == 200
-    for path in ("/pause?mode=keep", "/resume"):
-        assert post_to(path, Authorization="Bearer secret") == 200
+
+
+@pytest.mark.usefixtures("slow_engine")
+def test_a_server_generates_again_once_fully_awake(guarded: Server) -> None:
+    def control(path: str) -> requests.Response:
+        key = {"Authorization": "Bearer secret"}
+        return requests.post(guarded.base_url + path, headers=key, timeout=60)
+
+    def state() -> tuple[bool, bool]:
+        return paused(guarded), get(guarded, "/is_sleeping")["is_sleeping"]
+
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, guarded, [5, 6, 7], ENDLESS)
+        wait_until(lambda: bool(held(guarded)))
+        for query, word in (
+            ("", "--enable-weights-cpu-backup"),
+            ("?level=1&tags=weights", "--enable-weights-cpu-backup"),
+            ("?level=3", "level"),
+            ("?level=2&mode=keep", "keep"),
+            ("?level=2&tags=all", "tags"),
+        ):
+            refused = control(f"/sleep{query}")
+            assert refused.status_code == 400 and word in refused.text, query
+        assert state() == (False, False) and not answer.done()
+        assert control("/sleep?level=2").status_code == 200
+        assert answer.result(timeout=30)["choices"][0]["finish_reason"] == "abort"
+    assert state() == (True, True)
+    assert control("/wake_up?tags=weights").status_code == 200
+    assert state() == (True, True)
+    assert control("/wake_up?tags=kv_cache").status_code == 200
+    assert state() == (False, False)
+    # Level 1 keeps the weights.
+    assert control("/sleep?level=1&tags=kv_cache").status_code == 200
+    assert control("/wake_up").status_code == 200
+    assert ask(guarded, [5, 6, 7], {"max_tokens": 2})["choices"]
 
 
 ADAPTED = (
@@ -988,57 +816,45 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
     assert listed[0]["max_model_len"]
     prompt = prompt_of(server, "plain")
     known = {}
-    for name, adapter in (
-        ("base", None),
-        ("first", "served"),
-        ("second", "policy"),
-    ):
-        params = {"max_new_tokens": 4, "temperature": 0}
-        asked = {"return_logprob": True, "lora_path": adapter}
-        [item] = native(server, prompt, params, **asked)
-        rows = item["meta_info"]["output_token_logprobs"]
-        known[name] = ([row[0] for row in rows], item["text"])
+    for name, adapter in (("base", None), ("first", "served"), ("second", "policy")):
+        [item] = native(server, prompt, {"max_tokens": 4}, lora_path=adapter)
+        known[name] = (item["output_ids"], item["text"])
 
     def answering(
         endpoint: str, streaming: bool, model: str, lora_path: str | None
     ) -> str:
-        """Return whose logprobs an endpoint answers with, or its status."""
-        body = body_of(endpoint, prompt)
-        if endpoint == RESPONSES and is_between(release, "", "0.5.13"):
-            del body["return_token_ids"]
-        body |= {"model": model.replace("PATH", path), "stream": streaming}
+        """Return whose tokens an endpoint answers with, or its status."""
+        body: Json = {**body_to(endpoint, 4), "model": model.replace("PATH", path)}
+        if endpoint in (GENERATE, COMPLETIONS):
+            body["token_ids" if endpoint == GENERATE else "prompt"] = prompt
+        if is_traced(endpoint, release):
+            body["return_token_ids"] = True
         if lora_path:
             body["lora_path"] = lora_path
-        response = send(server, endpoint, **body)
+        response = send(server, endpoint, **body, stream=streaming)
         if response.status_code != 200:
             return str(response.status_code)
         # A stream may have sent its status before SGLang looks for the adapter.
         failed = '"code": ?400|"invalid_request_error"|"type": ?"error"'
         if re.search(failed, response.text):
             return "400"
-        lines = re.findall("^data: ({.*)", response.text, re.M) or [response.text]
-        found = [one for line in lines for one in said_in(json.loads(line))]
-        n = len(found)
-        whose = [
-            name
-            for name, (values, text) in known.items()
-            if n
-            and (
-                found == [*text][:n]
-                or found == pytest.approx(values[:n], abs=LOGPROB_NOISE)
-            )
-        ]
-        return whose[0] if whose else f"{found} {response.text[:600]}"
+        events = events_in(endpoint, response.text) if streaming else [response.json()]
+        ids, output = ids_in(events), events[0].get("output")
+        for name, (expected_ids, text) in known.items():
+            if ids == expected_ids:
+                return name
+            # Without IDs; it omits the half of a character at the end.
+            if output and not ids and text.startswith(output[0]["content"][0]["text"]):
+                return name
+        return f"{ids} {response.text[:600]}"
 
     if not release.startswith("0.5.8"):
         body = {"model": "unknown", "messages": line("plain").messages}
         counted = send(server, f"{MESSAGES}/count_tokens", **body)
         assert counted.status_code == 200, counted.text
-    wrong = []
     for endpoint in (GENERATE, CHAT, COMPLETIONS, MESSAGES, RESPONSES):
-        if endpoint == MESSAGES and release.startswith("0.5.8"):
+        if endpoint == MESSAGES and not is_traced(MESSAGES, release):
             continue
-        is_old = endpoint == RESPONSES and is_between(release, "", "0.5.13")
         # From 0.5.20 on, SGLang's /v1/responses wants a name of /v1/models.
         is_strict = endpoint == RESPONSES and is_between(release, "0.5.20", "")
         for model, lora_path, expected in NAMED:
@@ -1046,63 +862,33 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
                 continue
             if is_strict and model in ("default", "PATH", "unknown"):
                 expected = "404"
-            for streaming in (False,) if is_old else (False, True):
-                found = answering(endpoint, streaming, model, lora_path)
-                if found != expected:
-                    wrong.append((endpoint, streaming, model, lora_path, found))
-    assert not wrong, "\n".join(map(str, wrong))
+            for streaming in (False, True)[: 1 + is_traced(endpoint, release)]:
+                asked = endpoint, streaming, model, lora_path
+                assert answering(*asked) == expected, asked
     for name in ("served", "policy"):
         assert send(server, "/unload_lora_adapter", lora_name=name).ok
-
-
-def body_of(endpoint: str, prompt: list[int]) -> Json:
-    """Return a request for four tokens with their logprobs."""
-    body = body_to(endpoint, 4)
-    if endpoint == GENERATE:
-        sampling = {**body["sampling_params"], "logprobs": 0}
-        return {"token_ids": prompt, "sampling_params": sampling}
-    if endpoint == CHAT:
-        return {**body, "logprobs": True}
-    more = {"prompt": prompt, "logprobs": 1} if endpoint == COMPLETIONS else {}
-    return {**body, "return_token_ids": True, **more}
-
-
-def said_in(event: Json) -> list[Any]:
-    """Return the logprobs in a response or an event, or its text if it has none."""
-    if "choices" not in event:
-        texts = [
-            part["text"]
-            for item in event.get("output", ())
-            for part in item["content"] or ()
-        ]
-        said: list[Any] = event.get("token_logprobs", [*"".join(texts)])
-        return said
-    values: list[Any] = []
-    for choice in event["choices"]:
-        written = choice.get("logprobs") or {}
-        values += written.get("token_logprobs") or []
-        values += [entry["logprob"] for entry in written.get("content") or []]
-    return values
 
 
 @pytest.mark.usefixtures("slow_engine")
 def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
     prompt = prompt_of(server, "plain")
-    params = {"max_tokens": 4, "logprobs": 0}
+    params = {"max_tokens": 4}
 
-    def logprobs(**more: Any) -> list[float]:
-        [choice] = ask(server, prompt, params, **more)["choices"]
-        return [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    def ids(**more: Any) -> list[int]:
+        found: list[int] = ask(server, prompt, params, **more)["choices"][0][
+            "token_ids"
+        ]
+        return found
 
-    base = logprobs()
+    base = ids()
     found = []
     for path in ("/v1/load_lora_adapter", "/load_lora_adapter"):
         more: Json = {"load_inplace": True} if path.startswith("/v1") else {}
         for folder in (0, 1):
             response = load(path, folder, **more)
             assert response.status_code == 200, response.text
-            found.append(logprobs(model="policy"))
+            found.append(ids(model="policy"))
         more["weight_version"] = f"{path}-8"
         assert load(path, 1, **more).status_code == 200
         [choice] = ask(server, prompt, params, model="policy")["choices"]
@@ -1110,42 +896,30 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
         assert span["version"] == f"{path}-8"
         assert get(server, "/model_info")["weight_version"] == f"{path}-8"
     refused = load("/v1/load_lora_adapter")
-    assert refused.status_code == 400
-    assert "load_inplace" in refused.text
-    assert found[0] == pytest.approx(found[2], abs=LOGPROB_NOISE)
-    assert found[1] == pytest.approx(found[3], abs=LOGPROB_NOISE)
-    assert found[0] != pytest.approx(found[1], abs=LOGPROB_NOISE)
-    assert base != pytest.approx(found[0], abs=LOGPROB_NOISE)
+    assert refused.status_code == 400 and "load_inplace" in refused.text
+    first, second = found[:2]
+    assert found[2:] == [first, second] and base not in found and first != second
     # Running requests finish on the old weights, new requests wait.
-    long = {"max_tokens": 150, "ignore_eos": True, "logprobs": 0}
+    long = {"max_tokens": 150, "ignore_eos": True}
     with ThreadPoolExecutor(2) as pool:
         old = pool.submit(ask, server, prompt, long, model="policy", stream=True)
         wait_until(lambda: bool(held(server)))
         replacing = pool.submit(load, "/load_lora_adapter")
-        new = [logprobs(model="policy")]
-        while new[-1] != pytest.approx(found[0], abs=LOGPROB_NOISE):
+        while ids(model="policy") != first:
             # The server has not read the request to load yet.
             assert not replacing.done()
-            new.append(logprobs(model="policy"))
         assert replacing.result(timeout=60).status_code == 200
         [choice] = old.result(timeout=60)["choices"]
-        entries = choice["logprobs"]["content"]
-    assert len(entries) == 150
-    assert [e["logprob"] for e in entries[:4]] == pytest.approx(
-        found[1], abs=LOGPROB_NOISE
-    )
+    assert len(choice["token_ids"]) == 150 and choice["token_ids"][:4] == second
     # An adapter that is loaded anew under its name uses no cache of the earlier one.
     same = adapted.folders[0].with_name("same")
-    for folder in (0, 1):
-        response = send(server, "/v1/unload_lora_adapter", lora_name="policy")
-        assert response.status_code == 200, response.text
+    for folder, expected in enumerate((first, second)):
+        assert send(server, "/v1/unload_lora_adapter", lora_name="policy").ok
         weights.make_adapter(same, folder)
         assert load("/load_lora_adapter", lora_path=str(same)).status_code == 200
         answer = ask(server, prompt, params, model="policy")
         assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-        assert logprobs(model="policy") == pytest.approx(
-            found[folder], abs=LOGPROB_NOISE
-        )
+        assert answer["choices"][0]["token_ids"] == expected == ids(model="policy")
     assert send(server, "/v1/unload_lora_adapter", lora_name="policy").ok
     left = {"token_ids": prompt, "sampling_params": params, "model": "policy"}
     assert send(server, GENERATE, **left).status_code == 404
@@ -1155,14 +929,11 @@ def test_an_adapter_can_be_replaced_under_its_name(adapted: Adapted) -> None:
 def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> None:
     server, load = adapted.server, adapted.load
 
-    def control(path: str) -> None:
-        assert requests.post(server.base_url + path, timeout=30).status_code == 200
-
     def unload(path: str) -> requests.Response:
         return send(server, path, lora_name="policy")
 
     assert load("/v1/load_lora_adapter").status_code == 200
-    params = {"max_tokens": 200, "ignore_eos": True, "logprobs": 0}
+    params = {"max_tokens": 200, "ignore_eos": True}
     token_ids = prompt_of(server, "plain")
     for while_loading, mode in ((False, "keep"), (True, "keep"), (True, "abort")):
         with ThreadPoolExecutor(2) as pool:
@@ -1171,7 +942,7 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
             if while_loading:
                 loaded = pool.submit(load, "/load_lora_adapter", 1)
                 wait_until(lambda: "policy" in held(server))
-            control(f"/pause?mode={mode}")
+            assert send(server, f"/pause?mode={mode}").ok
             if while_loading:
                 results = [loaded.result(timeout=30)]
             else:
@@ -1186,9 +957,9 @@ def test_an_adapter_with_paused_requests_is_not_unloaded(adapted: Adapted) -> No
             assert paused(server) and (mode == "abort" or not answer.done())
             body = {"new_version": "7", "abort_all_requests": False}
             assert send(server, "/update_weight_version", **body).status_code == 200
-            control("/resume")
+            assert send(server, "/resume").ok
             [choice] = answer.result(timeout=60)["choices"]
-            n_tokens = len(choice["logprobs"]["content"])
+            n_tokens = len(choice["token_ids"])
             assert (n_tokens == 200) == (mode == "keep")
         assert send(server, "/unload_lora_adapter", lora_name="other").ok
     assert unload("/v1/unload_lora_adapter").status_code == 200

@@ -6,7 +6,6 @@ text, reasons, usage, logprobs. The patched server may answer more.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -22,7 +21,8 @@ from agentcore_verify.progress import Progress
 from agentcore_verify.runner import Options, run
 from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
 from agentcore_verify.server import Server, free_port
-from tests.helpers.endpoints import CHAT, COMPLETIONS, Json
+from tests.helpers.endpoints import CHAT, COMPLETIONS, Json, events_in, joined
+from tests.helpers.endpoints import VLLM_GENERATE as GENERATE
 from tests.helpers.peers import CONTEXT, VLLM_ENV, running, vllm_command
 from tests.helpers.servers import Launch, Trees
 
@@ -33,7 +33,6 @@ PYTHON = "AGENTCORE_TEST_VLLM"
 
 PAGE = Path(__file__).parents[2] / "docs/reference/api.md"
 
-GENERATE = "/inference/v1/generate"
 RENDER = "/v1/chat/completions/render"
 MODEL = "peer"
 NOISE = 2e-3
@@ -89,8 +88,6 @@ SAMPLED: dict[str, Json] = {
     "EOS": {"max_tokens": 600},
     "no logprobs": {"logprobs": None},
     "logprobs 0": {"logprobs": 0},
-    "logprobs 1": {"logprobs": 1},
-    "a stop string": {"max_tokens": 600, "stop": [STOP_WORD]},
     "two stop strings": {"max_tokens": 600, "stop": ["zzz", STOP_WORD]},
     "a stop string kept": {
         "max_tokens": 600,
@@ -130,7 +127,6 @@ SAMPLED: dict[str, Json] = {
     "unsupported: bad_words": {"bad_words": ["a"]},
     "unsupported: truncate_prompt_tokens": {"truncate_prompt_tokens": 3},
     "priority 1": {"priority": 1},
-    "beyond the context": {"max_tokens": 5000, "ignore_eos": True},
     "more than is left": {"max_tokens": CONTEXT - 10},
     "no tokens": {"max_tokens": 0},
     "a wrong temperature": {"temperature": -1},
@@ -143,16 +139,13 @@ SAMPLED: dict[str, Json] = {
     "wrong logprobs": {"logprobs": -5},
     "many logprobs": {"logprobs": 50},
     "min above max": {"min_tokens": 20, "max_tokens": 10},
-    "wrong min_tokens": {"min_tokens": -1},
     "a wrong n": {"n": 0},
     "an empty stop string": {"stop": [""]},
-    "a wrong stop": {"stop": 5},
     "wrong stop IDs": {"stop_token_ids": ["a"]},
     "a wrong bias": {"logit_bias": {"a": 1}},
     "a bias beyond the vocabulary": {"logit_bias": {"999999": 1}},
     "a wrong grammar": {"structured_outputs": {"grammar": "root ::= ("}},
     "a wrong regex": {"structured_outputs": {"regex": "[a"}},
-    "two grammars": {"structured_outputs": {"regex": "a", "choice": ["a"]}},
     "a wrong flag": {"ignore_eos": "x"},
     "half a token": {"max_tokens": 12.5},
     "an empty salt": {"cache_salt": ""},
@@ -166,16 +159,11 @@ OTHERS: dict[str, tuple[str, Json]] = {
     "generate, no max_tokens": generate(max_tokens=None),
     "generate, prompt logprobs 0": generate(prompt_logprobs=0, logprobs=None),
     "generate, prompt logprobs 2": generate(prompt_logprobs=2),
-    "generate, engine's values": generate(output_kind=2, extra_args=None),
-    "generate, no IDs": generate(token_ids=[]),
-    "generate, a negative ID": generate(token_ids=[1, -1]),
     "generate, an unknown ID": generate(token_ids=[10**6]),
     "generate, a long prompt": generate(token_ids=[5] * 2000),
     "generate, no parameters": (GENERATE, {"token_ids": [5, 6]}),
     "generate, an unknown field": generate(unknown=1),
     "chat, tokens by text": chat(max_tokens=8, return_tokens_as_token_ids=None),
-    "chat, max_completion_tokens": chat(max_completion_tokens=5, max_tokens=None),
-    "chat, a response format": chat(response_format={"type": "json_object"}),
     "chat, tools": chat(
         messages=line("tool").messages, tools=list(TOOLS), max_tokens=300
     ),
@@ -186,18 +174,7 @@ OTHERS: dict[str, tuple[str, Json]] = {
         add_generation_prompt=False,
     ),
     "chat, neutral values": chat(
-        truncate_prompt_tokens=None,
-        add_special_tokens=False,
-        add_generation_prompt=True,
-        include_stop_str_in_output=False,
-        use_beam_search=False,
-        length_penalty=1.0,
-        logprob_token_ids=None,
-        mm_processor_kwargs=None,
-        vllm_xargs=None,
-        documents=None,
-        prompt_logprobs=None,
-        echo=False,
+        truncate_prompt_tokens=None, add_special_tokens=False, length_penalty=1.0
     ),
     "chat, no messages": chat(messages=None),
     "completions, text": completions(prompt="Say hello."),
@@ -205,9 +182,6 @@ OTHERS: dict[str, tuple[str, Json]] = {
         prompt="Say hello.", add_special_tokens=False
     ),
     "completions, two prompts": completions(prompt=[[5, 6, 7], [8, 9]], max_tokens=5),
-    "completions, tokens by text": completions(
-        max_tokens=8, return_tokens_as_token_ids=None
-    ),
     "completions, half a character": completions(
         prompt=[5, 6, 7], return_tokens_as_token_ids=None
     ),
@@ -218,29 +192,19 @@ OTHERS: dict[str, tuple[str, Json]] = {
     "completions, echo and logprobs 0": echo(logprobs=0),
     "completions, echo and logprobs 2": echo(logprobs=2),
     "completions, echo, text, logprobs 0": echo(prompt="Say hello.", logprobs=0),
-    "render": (RENDER, {**LONG, "temperature": 0, "max_tokens": 12}),
     "render, tools": (RENDER, {**LONG, "tools": list(TOOLS), "max_tokens": 12}),
     "render, no messages": (RENDER, {}),
-    "tokenize": ("/tokenize", {"prompt": "Say hello."}),
     "tokenize, strings": (
         "/tokenize",
         {"prompt": "Say hello.", "return_token_strs": True},
     ),
-    "tokenize, as it is": (
-        "/tokenize",
-        {"prompt": "Say hello.", "add_special_tokens": False},
-    ),
     "tokenize, messages": ("/tokenize", LONG),
-    "tokenize, tools": ("/tokenize", {**LONG, "tools": list(TOOLS)}),
-    "tokenize, nothing": ("/tokenize", {}),
     "detokenize": ("/detokenize", {"tokens": [87, 85, 275]}),
-    "detokenize, text": ("/detokenize", {"tokens": "a"}),
     "is_paused": ("GET /is_paused", {}),
     "pause": ("/pause?mode=keep", {}),
     "paused": ("GET /is_paused", {}),
     "resume": ("/resume", {}),
     "pause, a wrong mode": ("/pause?mode=never", {}),
-    "pause, a wrong flag": ("/pause?clear_cache=x", {}),
     "abort": ("/abort_requests", {"request_ids": ["unknown"]}),
     "abort all": ("/abort_requests", {}),
     "reset": ("/reset_prefix_cache", {}),
@@ -268,85 +232,51 @@ STREAMS = [
     if path in (GENERATE, CHAT, COMPLETIONS) and not body.get("tools")
 ]
 
-# Deliberate differences, as docs/reference/api.md lists them, each with a pattern of the
-# requests and of the fields that differ.
 DIFFERENCES: dict[str, str] = {
-    "Identifiers, times and names are the server's own. vLLM puts `generate-tokens-` "
-    "before a `request_id`.": r".*\.(id|request_id|created|system_fingerprint): ",
-    "`usage` counts cached tokens, in vLLM whole blocks of them. Chat and completions "
-    "omit `prompt_tokens_details` without any.": r".*\.prompt_tokens_details(:|\.)",
-    "`n` above 1 with `temperature: 0` is served; vLLM answers 400.": (
-        r"\w+, n 2, greedy.*: 400, not 200$"
-    ),
-    "`allowed_token_ids`, `bad_words`, `truncate_prompt_tokens` and unknown fields of "
-    "generate get a 400, and so does its `priority` without "
-    "`--enable-priority-scheduling`.": (
+    "Identifiers, times": r".*\.(id|request_id|created|system_fingerprint): ",
+    "`usage` counts": r".*\.prompt_tokens_details(:|\.)",
+    "`n` above 1": r"\w+, n 2, greedy.*: 400, not 200$",
+    "`allowed_token_ids`, ": (
         r"(\w+, unsupported|generate, (priority 1|an unknown field)).*: 200, not 400$"
     ),
-    "SGLang has no upper limit of `temperature` and `logprobs`; vLLM's are 2 and 20.": (
+    "SGLang has no upper limit": (
         r"\w+, (a high temperature|many logprobs).*: 400, not 200$"
     ),
-    "Chat and completions serve `max_tokens: 0`, an empty `stop` string, an empty "
-    "`cache_salt`, a `top_k` below -1, `logprobs` below 0 and any `model`, as SGLang "
-    "does.": (
+    "Chat and completions serve": (
         r"(chat|completions), (no tokens|an (empty|unknown)|a wrong top_k|wrong logprobs)"
         r".*: 40[04], not 200$"
     ),
-    "Chat streams with `n: 0` break off, a defect of SGLang.": (
-        r"chat, a wrong n, streamed.*: 400, not 'broken off'$"
-    ),
-    "Chat and completions reject a `max_tokens` beyond the rest of the context, unless "
-    "the server runs with `--allow-auto-truncate`, which also cuts long prompts. "
-    "Completions reject null.": (
+    "Chat streams with `n: 0`": r"chat, a wrong n, streamed.*: 400, not 'broken off'$",
+    "Chat and completions reject a `max_tokens`": (
         r"(chat, more|completions, (more|a null)).*: 200, not 400$"
     ),
-    "With `--grammar-backend llguidance`, a malformed regex allows only EOS; vLLM "
-    "answers 400.": r"\w+, a wrong regex.*: 400, not 200$",
-    "Raw logprobs include penalties, `logit_bias` and `min_tokens`, which forbids "
-    "EOS.": r"\w+, (penalties|a bias|min_tokens).*\.logprobs\.",
-    "The logprob of a token that a grammar forbids is -3.4e38 in chat and "
-    "completions; vLLM's is -9999.0.": r"(chat|completions), a .*: -9999\.0, not -3\.4",
-    "`decoded_token` of `prompt_logprobs` is null, and `rank` is exact only for the "
-    "likeliest tokens.": r".*\.prompt_logprobs\[.*\.(decoded_token|rank): ",
-    'With `output_mode: "text"`, too, logprobs name tokens by ID.': (
-        r"generate, text.*\.logprobs\."
-    ),
-    'With `return_tokens_as_token_ids: true`, `bytes` are those of `"token_id:N"`.': (
-        r"chat, .*\.bytes\b"
-    ),
-    "A token that is a part of a character is `�` in text and logprobs; vLLM writes "
-    "the character with its last token.": (
+    "With `--grammar-backend": r"\w+, a wrong regex.*: 400, not 200$",
+    "Raw logprobs include": r"\w+, (penalties|a bias|min_tokens).*\.logprobs\.",
+    "The logprob of a token": r"(chat|completions), a .*: -9999\.0, not -3\.4",
+    "`decoded_token` of": r".*\.prompt_logprobs\[.*\.(decoded_token|rank): ",
+    'With `output_mode: "text"`': r"generate, text.*\.logprobs\.",
+    "With `return_tokens_as_token_ids: true`": r"chat, .*\.bytes\b",
+    "A token that is a part of a character": (
         r"completions, half a.*\.(text|tokens|top_logprobs|text_offset)\b"
     ),
-    "`text_offset` is -1 in streams, and without `return_token_ids: true` unless "
-    "`echo` comes with `logprobs: 0`.": r"completions, .*\.text_offset.*, not -1$",
-    "Streams with `echo` lose text, a defect of SGLang.": (
-        r"completions, echo.*, streamed.*\.text: "
-    ),
-    "With `echo`, `top_logprobs` has the likeliest tokens, without the prompt's own "
-    "unless it is one of them. Only whole answers with `logprobs: 0` have it alone.": (
-        r"completions, echo.*\.top_logprobs\["
-    ),
-    "With `echo`, vLLM adds `prompt_logprobs` to answers with logprobs, and "
-    "`prompt_token_ids` to streams.": (
-        r"completions, echo.*\.prompt_(logprobs|token_ids): "
-    ),
-    "Without `return_token_ids: true`, chat and completions have `matched_stop` "
-    "instead of `stop_reason`.": r"(chat|completions), without IDs.*\.stop_reason: ",
-    'With `return_token_ids: true`, `message.content` without text is `""` instead of '
-    "null.": r"chat, tools.*\.content: None, not ''$",
-    'With `tool_choice: "none"`, the prompt of a chat has no tools, as in vLLM with '
-    "`--exclude-tools-when-tool-choice-none`.": r"chat, a tool choice of none",
-    "Rendered requests omit `output_kind` and other settings of vLLM's engine.": (
+    "`text_offset` is -1": r"completions, .*\.text_offset.*, not -1$",
+    "Streams with `echo`": r"completions, echo.*, streamed.*\.text: ",
+    "With `echo`, `top_logprobs`": r"completions, echo.*\.top_logprobs\[",
+    "With `echo`, vLLM": r"completions, echo.*\.prompt_(logprobs|token_ids): ",
+    "Without `return_token_ids": r"(chat|completions), without IDs.*\.stop_reason: ",
+    "With `return_token_ids": r"chat, tools.*\.content: None, not ''$",
+    'With `tool_choice: "none"`': r"chat, a tool choice of none",
+    "Rendered requests omit": (
         r"render.*\.(output_kind|skip_clone|skip_reading_prefix_cache): "
     ),
-    "`max_model_len` of `/tokenize` is the tokenizer's limit.": (
-        r"tokenize.*\.max_model_len: "
-    ),
-    "`aborted` counts the requests that are found, in vLLM the IDs.": (
-        r"abort.*\.aborted: "
-    ),
+    "`max_model_len` of": r"tokenize.*\.max_model_len: ",
+    "`aborted` counts": r"abort.*\.aborted: ",
 }
+"""Deliberate differences, in the order of docs/reference/api.md.
+
+Each has the beginning of the page's sentence, and a pattern of the requests and of the
+fields that differ.
+"""
 
 SEEN: set[str] = set()
 """The differences that the tests met."""
@@ -408,38 +338,12 @@ def answer_of(url: str, path: str, body: Json, prompt: list[int]) -> Json:
     if response.status_code != 200:
         return {"status": response.status_code}
     if body.get("stream"):
-        return joined(response.text)
+        events = events_in(path, response.text)
+        errors = [event["error"] for event in events if "error" in event]
+        if errors:
+            return {"status": errors[0]["code"]}
+        return {"status": 200, **joined(events)}
     return {"status": 200, **(response.json() if response.text else {})}
-
-
-def joined(text: str) -> Json:
-    """Join the chunks of a stream: texts, lists and logprobs; the last of all else."""
-    *events, done = [part for part in text.split("\n\n") if part]
-    assert done == "data: [DONE]"
-    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
-    choices: dict[int, Json] = {}
-    whole: Json = {}
-    for chunk in chunks:
-        if "error" in chunk:
-            return {"status": chunk["error"]["code"]}
-        for piece in chunk.pop("choices"):
-            _add(choices.setdefault(piece["index"], {}), piece)
-        whole |= {name: value for name, value in chunk.items() if value is not None}
-    ordered = [choice for _, choice in sorted(choices.items())]
-    return {"status": 200, **whole, "choices": ordered}
-
-
-def _add(choice: Json, piece: Json) -> None:
-    for name, value in piece.items():
-        known = choice.get(name)
-        if value is None:
-            continue
-        if isinstance(value, dict):
-            _add(choice.setdefault(name, {}) if known is None else known, value)
-        elif name in ("index", "role") or known is None:
-            choice[name] = value
-        elif isinstance(value, (str, list)):
-            choice[name] = known + value
 
 
 def differences(of_vllm: Any, of_sglang: Any, where: str) -> Iterator[str]:
@@ -498,8 +402,9 @@ def test_each_difference_is_there() -> None:
 
 def test_the_page_lists_the_differences() -> None:
     text = PAGE.read_text().split("### Differences from vLLM")[1].split("\n#")[0]
-    listed = re.findall(r"^- (.*(?:\n  .*)*)", text, re.MULTILINE)
-    assert [" ".join(one.split()) for one in listed] == [*DIFFERENCES]
+    listed = re.findall(r"^- (.*)", text, re.MULTILINE)
+    for one, beginning in zip(listed, DIFFERENCES, strict=True):
+        assert one.startswith(beginning)
 
 
 @needs_vllm
@@ -552,10 +457,3 @@ def test_a_real_vllm_is_judged_by_the_rules(vllm: str, logprobs_mode: str) -> No
     assert (broken.number, broken.verdict) == (17, "fail")
     assert "reasoning: unsupported" in report.rules[7].message
     assert report.exit_code == 1 and report.profile == "vllm"
-    other = run(
-        Options(base_url=vllm, levels=("weights",)), Progress(Console(quiet=True))
-    )
-    assert {rule.number: rule.verdict for rule in other.rules} == dict.fromkeys(
-        (18, 19), "unsupported"
-    )
-    assert other.exit_code == 1

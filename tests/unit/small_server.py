@@ -32,12 +32,15 @@ def tokenizer_manager(**values: Any) -> Any:
         **dict.fromkeys(off, False),
         tokenizer_worker_num=1,
         dp_size=1,
+        served_model_name="served",
         dllm_algorithm=None,
         speculative_algorithm=None,
     )
     manager = SimpleNamespace(
         server_args=args,
-        model_config=SimpleNamespace(vocab_size=VOCAB_SIZE, image_token_id=None),
+        model_config=SimpleNamespace(
+            vocab_size=VOCAB_SIZE, image_token_id=None, model_path="path"
+        ),
         tokenizer=SimpleNamespace(eos_token_id=2),
         context_len=100,
         num_reserved_tokens=0,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..http import exchanges
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
     from .generate import Job
 
-# Least and most seconds between two looks for requests to abort.
-_LOOKS = (0.05, 0.5)
+# Seconds between two looks for requests to abort.
+_LOOK = 0.2
 
 # Seconds after which a request is aborted again; each time, twice as many.
 _AGAIN = 0.5
@@ -36,7 +35,6 @@ class Aborts:
         # When to abort each sample again, and the seconds since its last abort.
         self._due: dict[str, tuple[float, float]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
 
     def start(self, request_id: str | None) -> int:
         """Abort a request, or all after SGLang's abort of all; return how many."""
@@ -47,23 +45,14 @@ class Aborts:
         self._open |= {id(job.sampling.params): job for job in found}
         if request_id is None:
             self._abort(are_aborted=True)
-        self._wake.set()
         if self._open and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._repeat())
         return len(found)
 
     async def _repeat(self) -> None:
-        least, most = _LOOKS
-        pause = least
         while self._open:
-            if self._wake.is_set():
-                self._wake.clear()
-                pause = least
             self._abort()
-            await asyncio.sleep(least)
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause - least)
-            pause = min(2 * pause, most)
+            await asyncio.sleep(_LOOK)
 
     def _abort(self, are_aborted: bool = False) -> None:
         """Abort the samples that are due, and drop the requests that have finished.

@@ -56,6 +56,7 @@ _FROM_DISK = (
     'Save the weights and send {"weight_dir": PATH} to /update_weights, or use '
     "SGLang's /update_weights_from_distributed or /update_weights_from_tensor"
 )
+_NO_PROTOCOL = f"its workers do not have vLLM's protocol for weights. {_FROM_DISK}"
 
 # Endpoints without a counterpart in SGLang.
 NOT_SUPPORTED = (
@@ -64,7 +65,6 @@ NOT_SUPPORTED = (
     "/finish_weight_update",
     "/init_broadcaster",
 )
-
 
 # Each path, whose last part is the name of its method in `_Control`, and the SGLang
 # endpoint whose key it requires. The paths with /model_info's key are GET.
@@ -138,10 +138,11 @@ class _Call:
     """
 
     def __init__(
-        self, request: Request, body: dict[str, Any], query: Mapping[str, list[str]]
+        self, request: Request, body: dict[str, Any], query: dict[str, list[str]]
     ) -> None:
+        single = {name: one for name, [one, *more] in query.items() if not more}
         self.request = request
-        self.fields = {**query, **body}
+        self.fields: dict[str, Any] = {**query, **single, **body}
         self._in_query = query.keys() - body.keys()
 
     @classmethod
@@ -155,17 +156,12 @@ class _Call:
     def only(self, *names: str) -> None:
         """Reject a request in which any other field is set."""
         for name, value in self.fields.items():
-            if name not in names and not is_off(value) and value != ["false"]:
+            if name not in names and not is_off(value) and value != "false":
                 raise BadRequest(name, f"{name} is not supported here. Omit it.")
-
-    def _single(self, name: str) -> Json:
-        """Return a field; a list of one value, as in the query, counts as the value."""
-        value = self.fields.get(name)
-        return value[0] if isinstance(value, list) and len(value) == 1 else value
 
     def text(self, name: str, *allowed: str) -> str | None:
         """Return a field as a string: one of `allowed`, if any are given."""
-        value = self._single(name)
+        value = self.fields.get(name)
         if value is None:
             return None
         if isinstance(value, int) and not isinstance(value, bool):
@@ -184,12 +180,10 @@ class _Call:
 
     def flag(self, name: str) -> bool | None:
         """Return a boolean field, None if it is absent."""
-        value = self._single(name)
-        if value is None:
-            return None
+        value = self.fields.get(name)
         if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
             return value.lower() in ("true", "1")
-        return flag(name, value)
+        return None if value is None else flag(name, value)
 
     def strings(self, name: str) -> list[str] | None:
         """Return a field as a list of strings, None if it is absent.
@@ -208,12 +202,8 @@ class _Call:
 
 
 async def _refuse(path: str, call: _Call) -> Json:
-    raise BadRequest(
-        None,
-        f"{path} is not supported on SGLang: its workers do not have vLLM's protocol "
-        f"for weights. {_FROM_DISK}.",
-        status=501,
-    )
+    message = f"{path} is not supported on SGLang: {_NO_PROTOCOL}."
+    raise BadRequest(None, message, status=501)
 
 
 class _Control:
@@ -463,12 +453,9 @@ class _Control:
     async def update_weights(self, call: _Call) -> Json:
         """Update the weights from a folder, as prime-rl requests it."""
         if not isinstance(call.fields.get("weight_dir"), str):
-            raise BadRequest(
-                "weight_dir" if "weight_dir" in call.fields else "update_info",
-                "SGLang can update weights only from a folder here: its workers do not "
-                f"have vLLM's protocol for weights. {_FROM_DISK}.",
-                status=501,
-            )
+            name = "weight_dir" if "weight_dir" in call.fields else "update_info"
+            message = f"{name} is not supported on SGLang: {_NO_PROTOCOL}."
+            raise BadRequest(name, message, status=501)
         call.only("weight_dir", "weight_version")
         return await self._from_disk(
             call.needed("weight_dir"), call.text("weight_version"), call
@@ -513,18 +500,14 @@ class _Control:
                 f"{_FROM_DISK}.",
                 status=501,
             )
-        call.only("method", "args", "kwargs", "timeout")
-        options: Any = call.fields.get("kwargs")
-        folder = options.get("weights_path") if isinstance(options, dict) else None
-        has_args = not is_off(call.fields.get("args"))
-        if not isinstance(folder, str) or not folder or has_args:
-            raise BadRequest("kwargs", "reload_weights needs kwargs.weights_path.")
-        for name, value in options.items():
-            if name not in ("weights_path", "is_checkpoint_format"):
-                raise BadRequest(name, f"reload_weights: {name} is not supported.")
-            if name == "is_checkpoint_format" and value is not True:
-                raise BadRequest(name, f"{name} must be true on SGLang.")
-        await self._from_disk(folder, None, call)
+        call.only("method", "kwargs", "timeout")
+        kwargs: Any = call.fields.get("kwargs")
+        options = _Call(call.request, kwargs if isinstance(kwargs, dict) else {}, {})
+        name = "is_checkpoint_format"
+        options.only("weights_path", name)
+        if options.flag(name) is False:
+            raise BadRequest(name, f"{name} must be true on SGLang.")
+        await self._from_disk(options.needed("weights_path"), None, call)
         return {"results": [None]}
 
     async def load_lora_adapter(self, call: _Call) -> Json:
@@ -641,23 +624,19 @@ async def unloading(
 @asynccontextmanager
 async def _changed(manager: TokenizerManager, name: str) -> AsyncIterator[None]:
     """Let new requests of an adapter wait."""
-    names, is_over = _changes(manager)
-    names[name] += 1
+    changes = _changes(manager)
+    changes[name] += 1
     try:
         # Let requests that did not wait look up the adapter first.
         await asyncio.sleep(_POLL_INTERVAL)
         yield
     finally:
-        names[name] -= 1
-        async with is_over:
-            is_over.notify_all()
+        changes[name] -= 1
 
 
-def _changes(manager: TokenizerManager) -> tuple[Counter[str], asyncio.Condition]:
-    """Return the number of changes of each adapter, and a condition for their end."""
-    changes: tuple[Counter[str], asyncio.Condition] = vars(manager).setdefault(
-        "adapter_changes", (Counter(), asyncio.Condition())
-    )
+def _changes(manager: TokenizerManager) -> Counter[str]:
+    """Return the number of changes of each adapter that are under way."""
+    changes: Counter[str] = vars(manager).setdefault("adapter_changes", Counter())
     return changes
 
 
@@ -670,12 +649,10 @@ async def resolving(
     **kwargs: Any,
 ) -> Any:
     """Decorate the method that looks up a request's adapters: wait for new ones."""
-    named = obj.lora_path
-    if named:
-        paths = named if isinstance(named, list) else [named]
-        names, is_over = _changes(self)
-        async with is_over:
-            await is_over.wait_for(lambda: not any(names[path] for path in paths))
+    named = obj.lora_path or []
+    changes = _changes(self)
+    while any(changes[one] for one in ([named] if isinstance(named, str) else named)):
+        await asyncio.sleep(_POLL_INTERVAL)
     return await resolve(self, obj, *args, **kwargs)
 
 

@@ -63,6 +63,12 @@ def flag(name: str, value: Json) -> bool:
     return bool(value)
 
 
+def in_vllm_order(manager: TokenizerManager, priority: int) -> int:
+    """Translate a priority from or to vLLM, which serves the lowest one first."""
+    is_same: bool = manager.server_args.schedule_low_priority_values_first
+    return priority if is_same else -priority
+
+
 def find_stop_reason(
     manager: TokenizerManager, ignores_eos: bool, meta_info: dict[str, Any]
 ) -> int | str | None:

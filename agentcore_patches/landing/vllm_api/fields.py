@@ -60,6 +60,14 @@ _REFUSED = {
     "watermarking": "Omit it",
 }
 
+_REFUSED_IN_CHAT = {
+    "prompt_logprobs": "Send the prompt to /v1/completions or /inference/v1/generate",
+    "chat_template": "Launch the server with --chat-template, or omit the field",
+    "add_generation_prompt: false": "Send the prompt to /v1/completions",
+    "add_special_tokens: true": "The chat template writes the special tokens: omit the "
+    "field",
+}
+
 _KEPT = (
     *_REFUSED,
     "add_generation_prompt",
@@ -67,20 +75,14 @@ _KEPT = (
     "include_stop_str_in_output",
 )
 
-# SGLang declares it for completions, and ignores it.
-_DECLARED = ("best_of",)
-
 
 def keep(model: Any, values: Any) -> Any:
     """Keep the fields that only vLLM has: SGLang's class of the request drops them."""
     if not isinstance(values, dict):
         return values
-    known = model.model_fields
-    kept = {
-        name: values[name]
-        for name in _KEPT
-        if name in values and (name not in known or name in _DECLARED)
-    }
+    # SGLang declares best_of for completions, and ignores it.
+    known = model.model_fields.keys() - {"best_of"}
+    kept = {name: values[name] for name in _KEPT if name in values.keys() - known}
     if kept or "vllm_fields" in values:
         return {**values, "vllm_fields": kept}
     return values
@@ -89,30 +91,17 @@ def keep(model: Any, values: Any) -> Any:
 def ask_chat(request: ChatCompletionRequest, adapted: GenerateReqInput) -> None:
     """Pass vLLM's fields of a chat request to the engine."""
     fields: dict[str, Any] = request.vllm_fields or {}
-    for name, is_wanted, instead in (
-        (
-            "prompt_logprobs",
-            not is_off(request.prompt_logprobs),
-            "Send the prompt to /v1/completions or /inference/v1/generate",
+    wanted = {
+        "prompt_logprobs": not is_off(request.prompt_logprobs),
+        "chat_template": not is_off(request.chat_template),
+        "add_generation_prompt: false": _is_false(fields, "add_generation_prompt")
+        and not request.continue_final_message,
+        "add_special_tokens: true": flag(
+            "add_special_tokens", fields.get("add_special_tokens")
         ),
-        (
-            "chat_template",
-            not is_off(request.chat_template),
-            "Launch the server with --chat-template, or omit the field",
-        ),
-        (
-            "add_generation_prompt: false",
-            _is_false(fields, "add_generation_prompt")
-            and not request.continue_final_message,
-            "Send the prompt to /v1/completions",
-        ),
-        (
-            "add_special_tokens: true",
-            flag("add_special_tokens", fields.get("add_special_tokens")),
-            "The chat template writes the special tokens: omit the field",
-        ),
-    ):
-        if is_wanted:
+    }
+    for name, instead in _REFUSED_IN_CHAT.items():
+        if wanted[name]:
             raise BadRequest(name, f"{name} is not supported in chat. {instead}.")
     _ask(request, adapted, fields)
 

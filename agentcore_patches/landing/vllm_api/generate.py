@@ -11,8 +11,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
-from functools import lru_cache
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,6 +38,7 @@ from .bodies import (
     error_response,
     find_stop_reason,
     flag,
+    in_vllm_order,
     integer,
     is_off,
     json_response,
@@ -81,12 +81,6 @@ _READ = (
     # Written by the endpoint that renders chats; only its reader needs it.
     "token_offsets",
 )
-
-# Fields that this server cannot honour, and what works instead.
-_REFUSED = {
-    "features": "images that a client has processed are not supported. Send the images "
-    "as content_parts, which the server processes",
-}
 
 _LONGEST_SALT = 1_024
 
@@ -188,8 +182,8 @@ def read(
     for name, value in body.items():
         if name in _READ or is_off(value):
             continue
-        reason = _REFUSED.get(name, "it is not supported on SGLang. Omit it")
-        raise BadRequest(name, f"{name}: {reason}.")
+        instead = "Send images as content_parts" if name == "features" else "Omit it"
+        raise BadRequest(name, f"{name} is not supported on SGLang. {instead}.")
     token_ids = body.get("token_ids")
     if not isinstance(token_ids, list):
         raise BadRequest("token_ids", "token_ids must be a list of integers.")
@@ -266,11 +260,20 @@ def _engine_request(
         priority=_priority(manager, body.get("priority")),
         routing_key=request.headers.get("x-session-id"),
     )
-    mask = "return_sampling_mask"
-    if sampling.mask_logprobs:
-        _ask_for(obj, f"{mask}_logprobs", "0.5.21", "sampling_logprobs_mode", "support")
-    if sampling.masks:
-        _ask_for(obj, mask, "0.5.16", mask, True)
+    for field, first, value in (
+        ("sampling_mask_logprobs", "0.5.21", ("sampling_logprobs_mode", "support")),
+        ("sampling_mask", "0.5.16", ("return_sampling_mask", True)),
+    ):
+        if field not in sampling.masks:
+            continue
+        if not hasattr(obj, value[0]):
+            name = f"return_{field}"
+            raise BadRequest(
+                name,
+                f"sampling_params: {name} is not supported by this SGLang. It needs "
+                f"SGLang {first} or later.",
+            )
+        setattr(obj, *value)
     if body.get("reasoning_ended") is not None:
         obj.require_reasoning = not flag("reasoning_ended", body["reasoning_ended"])
     rank = request.headers.get("x-data-parallel-rank")
@@ -281,23 +284,6 @@ def _engine_request(
         obj.return_routed_experts = True
         obj.routed_experts_start_len = sampling.experts_start
     return obj
-
-
-def _ask_for(
-    obj: GenerateReqInput, name: str, first: str, field: str, value: Json
-) -> None:
-    """Set a field of the engine's request, which SGLang has from release `first` on.
-
-    Args:
-        name: the sampling parameter that requests it.
-    """
-    if not hasattr(obj, field):
-        raise BadRequest(
-            name,
-            f"sampling_params: {name} is not supported by this SGLang. It needs "
-            f"SGLang {first} or later.",
-        )
-    setattr(obj, field, value)
 
 
 def _model(
@@ -347,13 +333,11 @@ def _salt(salt: Json) -> str | None:
 
 
 def _priority(manager: TokenizerManager, priority: Json) -> int | None:
-    """Translate a priority: in vLLM, the lowest one is served first."""
     if priority is None:
         return None
     value = integer("priority", priority, -request_fields.INT64, request_fields.INT64)
     if manager.server_args.enable_priority_scheduling:
-        lowest_first = manager.server_args.schedule_low_priority_values_first
-        return value if lowest_first else -value
+        return in_vllm_order(manager, value)
     if value:
         raise BadRequest(
             "priority",
@@ -465,9 +449,9 @@ def _piece(
     count = job.sampling.logprobs
     if count is not None:
         rows = lists.get("output_token_logprobs") or []
-        text = dump_logprobs(rows, lists.get("output_top_logprobs"), count)
-        fields["logprobs"] = orjson.Fragment(text)
-    for name, key in _mask_fields(job.sampling):
+        tops = lists.get("output_top_logprobs")
+        fields["logprobs"] = {"content": entries(rows, tops, count)}
+    for name, key in job.sampling.masks.items():
         fields[name] = masks = (lists.get(key) or [])[: len(token_ids)]
         if len(masks) < len(token_ids):
             raise ValueError(
@@ -475,14 +459,6 @@ def _piece(
                 "tokens."
             )
     return fields
-
-
-def _mask_fields(sampling: Sampling) -> Iterator[tuple[str, str]]:
-    """Yield a field of a choice, and the engine's name for it."""
-    if sampling.masks:
-        yield "sampling_mask", "output_token_sampling_mask"
-    if sampling.mask_logprobs:
-        yield "sampling_mask_logprobs", "output_token_sampling_logprobs"
 
 
 def _end(
@@ -564,47 +540,31 @@ def _by_id(row: Any, top: list[Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def dump_logprobs(rows: list[Any], tops: list[Any] | None, count: int) -> str:
-    """Write the logprobs of tokens as JSON, in both of vLLM's dialects.
-
-    Older clients read `token`, which is "token_id:N", newer ones `token_id`.
+def entries(rows: list[Any], tops: list[Any] | None, count: int) -> list[Any]:
+    """Return the logprobs of tokens, in both of vLLM's dialects.
 
     Args:
         rows: `(logprob, token ID, text)` of each token.
         tops: rows of the likeliest tokens, for each token.
         count: number of alternatives to return, the token itself included.
     """
-    numbers = _numbers([row[0] for row in rows])
-    entries = []
-    for row, number, top in zip(rows, numbers, tops or [()] * len(rows), strict=True):
-        own = f"{_opening(row[1])}{number}"
+    found = []
+    for (value, own_id, *_), top in zip(rows, tops or [()] * len(rows), strict=True):
+        own = _entry(value, own_id)
         others = []
-        values = _numbers([one[0] for one in top])
-        for rank, (value, (_, token_id, *_)) in enumerate(
-            zip(values, top, strict=True), 1
-        ):
-            if token_id == row[1]:
-                own = f'{own},"rank":{rank}'
+        for rank, (other_value, token_id, *_) in enumerate(top, 1):
+            if token_id == own_id:
+                own["rank"] = rank
             elif rank <= count:
-                others.append(f'{_opening(token_id)}{value},"rank":{rank}}}')
-        joined = ",".join((own + "}", *others[: max(count, 1) - 1]))
-        entries.append(f'{own},"top_logprobs":[{joined}]}}')
-    return f'{{"content":[{",".join(entries)}]}}'
+                others.append(_entry(other_value, token_id) | {"rank": rank})
+        found.append({**own, "top_logprobs": [own, *others[: max(count, 1) - 1]]})
+    return found
 
 
-# Most tokens recur often; the cache takes at most about 10 MB.
-@lru_cache(maxsize=32_768)
-def _opening(token_id: int) -> str:
-    """Return the JSON of a token up to the logprob."""
-    return f'{{"token":"token_id:{token_id}","token_id":{token_id},"logprob":'
-
-
-def _numbers(values: list[float]) -> list[str]:
-    """Write logprobs as JSON, none of them below vLLM's lowest."""
-    if not values:
-        return []
-    floored = [max(_LOWEST, value) for value in values]
-    return orjson.dumps(floored)[1:-1].decode().split(",")
+def _entry(value: float, token_id: int) -> dict[str, Any]:
+    # Older clients read `token`, newer ones `token_id`.
+    logprob = max(_LOWEST, value)
+    return {"token": f"token_id:{token_id}", "token_id": token_id, "logprob": logprob}
 
 
 @wrapping
@@ -654,7 +614,7 @@ class _Choices:
         self._opening = {"request_id": job.request_id, "output_mode": mode}
         self._ids_are_new = bool(attrgetter(release.STREAM_OUTPUT)(manager))
         self._text_is_new = self._ids_are_new and release.TEXT_IS_NEW
-        self._lists = [key for _, key in _mask_fields(job.sampling)]
+        self._lists = [*job.sampling.masks.values()]
         if job.sampling.logprobs is not None:
             self._lists += logprobs.KEYS
         self._choices: dict[int, Choice] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..http import prompts, request_fields
 from . import sampling
-from .bodies import BadRequest, flag, is_off
+from .bodies import BadRequest, flag, in_vllm_order, is_off
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -142,7 +142,7 @@ def _generate_request(
         "stream": chat.stream,
         "stream_options": body.get("stream_options"),
         "cache_salt": _salt(chat),
-        "priority": _priority(manager, chat.priority),
+        "priority": in_vllm_order(manager, chat.priority or 0),
     }
     if flag("return_token_ids", body.get("return_token_ids")):
         rendered["return_token_ids"] = True
@@ -157,10 +157,3 @@ def _salt(chat: ChatCompletionRequest) -> str | None:
         if not isinstance(part, str):
             raise BadRequest("cache_salt", "cache_salt must be a string.")
     return "".join(parts) or None
-
-
-def _priority(manager: TokenizerManager, priority: int | None) -> int:
-    """Translate a priority: in vLLM, the lowest one is served first."""
-    if manager.server_args.schedule_low_priority_values_first:
-        return priority or 0
-    return -(priority or 0)

@@ -25,13 +25,16 @@ _NUMBERS = (
     "presence_penalty",
     "frequency_penalty",
 )
+_MASK = "return_sampling_mask"
 _FLAGS = ("ignore_eos", "skip_special_tokens", "spaces_between_special_tokens")
 
 # Parameters with the same name and meaning in SGLang.
-_SAME = (*_NUMBERS, *_FLAGS, "n", "top_k", "stop", "stop_token_ids", "logit_bias")
+_SAME = (*_NUMBERS, *_FLAGS, "stop", "stop_token_ids", "logit_bias")
 
-# Integers under another name in SGLang, with the values that vLLM accepts.
+# Integers, their names in SGLang, and the values that vLLM accepts.
 _INTEGERS = {
+    "n": ("n", 1, INT32),
+    "top_k": ("top_k", -1, INT32),
     "max_tokens": ("max_new_tokens", 1, INT64),
     "min_tokens": ("min_new_tokens", 0, INT32),
     "seed": ("sampling_seed", -INT64, INT64),
@@ -47,20 +50,6 @@ _GRAMMARS = {
     "structural_tag": "structural_tag",
 }
 
-_READ = (
-    *_SAME,
-    *_INTEGERS,
-    "include_stop_str_in_output",
-    "logprobs",
-    "prompt_logprobs",
-    "structured_outputs",
-    "detokenize",
-    "output_kind",
-    "routed_experts_prompt_start",
-    "return_sampling_mask",
-    "return_sampling_mask_logprobs",
-)
-
 
 class Sampling(NamedTuple):
     """Sampling parameters of one request.
@@ -70,65 +59,68 @@ class Sampling(NamedTuple):
         logprobs: number of alternatives for each output token, None for no logprobs.
         prompt_logprobs: the same for each prompt token.
         experts_start: first token whose routed experts are returned.
-        masks: return the sampling mask of each output token.
-        mask_logprobs: return the logprobs of the tokens in each mask.
+        masks: fields of a choice with a sampling mask, and the engine's name for each.
     """
 
     params: dict[str, Any]
     logprobs: int | None
     prompt_logprobs: int | None
     experts_start: int
-    masks: bool
-    mask_logprobs: bool
+    masks: dict[str, str]
 
 
 def translate(manager: TokenizerManager, given: Json, wants_text: bool) -> Sampling:
     """Translate `sampling_params` of a request."""
     if not isinstance(given, dict):
         raise BadRequest("sampling_params", "sampling_params must be an object.")
-    for name in given:
-        if name not in _READ and not is_off(given[name]):
-            raise BadRequest(
-                name, f"sampling_params: {name} is not supported on SGLang. Omit it."
-            )
-    found = {name: value for name, value in given.items() if value is not None}
-    params: dict[str, Any] = {name: found[name] for name in _SAME if name in found}
+    left = {name: value for name, value in given.items() if value is not None}
+    params: dict[str, Any] = {name: left.pop(name) for name in _SAME if name in left}
+
+    def count(name: str, least: int, most: int) -> int | None:
+        return integer(name, left.pop(name), least, most) if name in left else None
+
     for name, (sglang_name, least, most) in _INTEGERS.items():
-        if name in found:
-            params[sglang_name] = integer(name, found[name], least, most)
-    params.setdefault("max_new_tokens", None)  # Fills the context.
-    most = params["max_new_tokens"]
-    if most is not None and params.get("min_new_tokens", 0) > most:
+        if (value := count(name, least, most)) is not None:
+            params[sglang_name] = value
+    limit = params.setdefault("max_new_tokens", None)  # Fills the context.
+    if limit is not None and params.get("min_new_tokens", 0) > limit:
         raise BadRequest(
-            "min_tokens", f"min_tokens must be at most max_tokens, {most}."
+            "min_tokens", f"min_tokens must be at most max_tokens, {limit}."
         )
     if params.get("top_k") == 0:
         params["top_k"] = -1
     _check_same(params)
     _check_seed(manager, params)
-    if flag("include_stop_str_in_output", found.get("include_stop_str_in_output")):
+    name = "include_stop_str_in_output"
+    if flag(name, left.pop(name, None)):
         params["no_stop_trim"] = True
-    if not flag("detokenize", found.get("detokenize", True)):
+    if not flag("detokenize", left.pop("detokenize", True)):
         if wants_text:
             raise BadRequest("detokenize", 'output_mode "text" needs detokenize.')
-        if found.get("stop"):
+        if params.get("stop"):
             raise BadRequest("detokenize", "stop needs detokenize.")
-    integer("output_kind", found.get("output_kind", 0), 0, 2)
-    params.update(grammar(found.get("structured_outputs")))
+    count("output_kind", 0, 2)
+    params.update(grammar(left.pop("structured_outputs", None)))
+    masks = {}
+    with_logprobs = flag(f"{_MASK}_logprobs", left.pop(f"{_MASK}_logprobs", None))
+    if flag(_MASK, left.pop(_MASK, None)) or with_logprobs:
+        masks["sampling_mask"] = "output_token_sampling_mask"
+    if with_logprobs:
+        masks["sampling_mask_logprobs"] = "output_token_sampling_logprobs"
     vocab_size = manager.model_config.vocab_size
-    start = "routed_experts_prompt_start"
-    masks, mask_logprobs = (
-        flag(name, found.get(name))
-        for name in ("return_sampling_mask", "return_sampling_mask_logprobs")
-    )
-    return Sampling(
+    sampling = Sampling(
         params,
-        logprobs=_count(found, "logprobs", vocab_size),
-        prompt_logprobs=_count(found, "prompt_logprobs", vocab_size),
-        experts_start=integer(start, found.get(start, 0), 0, INT32),
-        masks=masks or mask_logprobs,
-        mask_logprobs=mask_logprobs,
+        logprobs=count("logprobs", 0, vocab_size),
+        prompt_logprobs=count("prompt_logprobs", 0, vocab_size),
+        experts_start=count("routed_experts_prompt_start", 0, INT32) or 0,
+        masks=masks,
     )
+    for name, value in left.items():
+        if not is_off(value):
+            raise BadRequest(
+                name, f"sampling_params: {name} is not supported on SGLang. Omit it."
+            )
+    return sampling
 
 
 def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
@@ -152,15 +144,8 @@ def in_vllm_terms(given: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _count(found: dict[str, Any], name: str, most: int) -> int | None:
-    return integer(name, found[name], 0, most) if name in found else None
-
-
 def _check_same(params: dict[str, Any]) -> None:
     """Reject values that vLLM rejects, and that SGLang serves or crashes on."""
-    for name, least in (("n", 1), ("top_k", -1)):
-        if name in params:
-            params[name] = integer(name, params[name], least, INT32)
     for name in _FLAGS:
         flag(name, params.get(name))
     for name in _NUMBERS:
