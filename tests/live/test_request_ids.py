@@ -81,10 +81,9 @@ def in_progress(server: Server, rid: str, **more: Any) -> Iterator[Future[Answer
 
 
 def bodies(rid: Any, release: str, model: str) -> Iterator[tuple[str, Json]]:
-    """Yield a request with this ID for each endpoint that takes one."""
+    """Yield a request with this ID for each endpoint but chat."""
     yield GENERATE, {"text": TEXT, "rid": rid, **SAMPLING}
-    for path in (CHAT, COMPLETIONS):
-        yield path, {**body_to(path, 40), "model": model, "rid": rid}
+    yield COMPLETIONS, {**body_to(COMPLETIONS, 40), "rid": rid}
     yield VLLM_GENERATE, {**body_to(VLLM_GENERATE, 40), "request_id": rid}
     if is_between(release, "0.5.14", ""):
         yield RESPONSES, {**body_to(RESPONSES, 40), "model": model, "request_id": rid}
@@ -101,13 +100,13 @@ def test_an_id_in_use_is_refused_and_runs_nothing(
         in_progress(server, "whole_1") as whole,
         in_progress(server, "streamed", stream=True) as streamed,
         # SGLang drops the ID of such a request before its samples are generated.
-        in_progress(server, "samples", n=2) as samples,
+        in_progress(server, "samples", n=2, max_tokens=700) as samples,
     ):
         refused = [
-            body
-            for rid in ("whole_1", "streamed", "samples")
-            for body in bodies(rid, release, model)
+            (CHAT, OTHER.body(rid=rid, n=n))
+            for rid, n in (("whole_1", 2), ("streamed", 1), ("samples", 1))
         ]
+        refused += bodies("whole_1", release, model)
         # A batch with one ID numbers its prompts.
         for rids in (["same", "same"], ["free", "whole_1"], "whole"):
             refused.append((GENERATE, {**batch, "rid": rids}))

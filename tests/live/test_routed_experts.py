@@ -22,9 +22,14 @@ import pytest
 from agentcore_verify.server import Server
 from tests.helpers import tiny_moe_model
 from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, refused, send
-from tests.helpers.servers import Launch, Trees, held, held_requests, in_one_mode
+from tests.helpers.servers import (
+    Launch,
+    Trees,
+    held_requests,
+    in_one_mode,
+    wait_until_held,
+)
 from tests.helpers.tiny_moe_model import LAYERS, TOP_K
-from tests.helpers.waiting import wait_until
 
 ENABLED = "--enable-return-routed-experts"
 
@@ -247,12 +252,10 @@ def test_a_pause_does_not_change_the_experts(
 ) -> None:
     with ThreadPoolExecutor() as pool:
         asking = [
-            pool.submit(
-                asked, routing, path, stream=True, max_tokens=80, rid=f"{pause}{path}"
-            )
+            pool.submit(asked, routing, path, stream=True, max_tokens=80, rid=path)
             for path in PATHS
         ]
-        wait_until(lambda: len(held(routing)) == 2, 30)
+        wait_until_held(routing, *PATHS)
         time.sleep(0.3)
         assert send(routing, "/pause_generation", mode=pause).status_code == 200
         assert send(routing, "/continue_generation").status_code == 200
