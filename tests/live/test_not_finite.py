@@ -62,12 +62,6 @@ def test_nan_is_a_readable_error(
     assert "null,null" not in answer.text
     assert '"token_logprobs":[null' not in answer.text
     assert held_requests(server) == []
-
-
-def test_other_requests_go_on(server: Server) -> None:
-    path, body = REQUESTS["chat"]
-    finite = {**body, "temperature": 0, "max_tokens": 20}
-    send(server, path, model="default", **body)
-    answer = send(server, path, model="default", **finite)
-    logprobs = answer.json()["choices"][0]["logprobs"]["content"]
-    assert len(logprobs) == 20
+    finite = {"temperature": 0, "max_tokens": 20, "ignore_eos": True}
+    answer = send(server, CHAT, messages=SAID, logprobs=True, **finite)
+    assert len(answer.json()["choices"][0]["logprobs"]["content"]) == 20

@@ -26,7 +26,6 @@ from tests.helpers.endpoints import (
 ATTEMPTS = 60
 
 NAMES = [
-    "plain",
     "CJK",
     "two tool calls",
     "reasoning, then a tool call",
@@ -102,14 +101,12 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     (COMPLETIONS, name): {"max_tokens": 12, **asked} for name, asked in PROMPTS.items()
 }
 for path in (MESSAGES, RESPONSES):
-    for name, asked in (
+    for name, flags in (
         ("plain", {}),
-        ("tool", {}),
-        ("plain, false", {"return_token_ids": False}),
-        ("plain, null", {"return_token_ids": None}),
+        ("tool", {"return_token_ids": False}),
+        ("emoji", {"return_token_ids": None}),
     ):
-        script = name.partition(",")[0]
-        OTHERS[path, name] = {**body_to(path, 100, script, tools=True), **asked}
+        OTHERS[path, name] = {**body_to(path, 100, name, tools=True), **flags}
 
 
 @pytest.mark.parametrize("stream", [False, True])
