@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,24 +87,20 @@ def assert_whole(answer: Answer) -> None:
 
 def assert_equal(streamed: Answer, whole: Answer) -> None:
     assert streamed.prompt_token_ids == whole.prompt_token_ids
-    assert len(streamed.completions) == len(whole.completions)
     for one, other in zip(streamed.completions, whole.completions, strict=True):
         assert one.token_ids == other.token_ids
         assert one.finish_reason == other.finish_reason
-        assert_logprobs(one, other)
+        tokens, values = _logprobs(one)
+        wanted, expected = _logprobs(other)
+        assert tokens == wanted
+        assert values == pytest.approx(expected, abs=LOGPROB_NOISE)
 
 
-def assert_logprobs(one: Completion, other: Completion) -> None:
-    assert one.logprobs is not None and other.logprobs is not None
-    pairs = zip(one.logprobs, other.logprobs, strict=True)
-    assert all(first["token"] == second["token"] for first, second in pairs)
-    wanted = pytest.approx(_values(other.logprobs), abs=LOGPROB_NOISE)
-    assert _values(one.logprobs) == wanted
-
-
-def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:
-    return [
-        value["logprob"]
-        for entry in logprobs
-        for value in (entry, *entry["top_logprobs"])
+def _logprobs(completion: Completion) -> tuple[list[str], list[float]]:
+    """Return the tokens of the logprobs, and all values, of alternatives too."""
+    entries = completion.logprobs
+    assert entries is not None
+    values = [
+        one["logprob"] for entry in entries for one in (entry, *entry["top_logprobs"])
     ]
+    return [entry["token"] for entry in entries], values

@@ -45,15 +45,11 @@ def test_a_pause_reaches_both_workers_or_is_refused(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize(
-    "args",
-    [(), ("--stream-output", "--tokenizer-worker-num", "2")],
-    ids=["default", "output, two workers"],
-)
 def test_an_abort_of_a_waiting_request_is_a_complete_response(
-    trees: Trees, launch: Launch, args: tuple[str, ...]
+    trees: Trees, launch: Launch
 ) -> None:
-    args = (*args, "--max-running-requests", "1")
+    args = ("--stream-output", "--tokenizer-worker-num", "2")
+    args += ("--max-running-requests", "1")
     with launch(trees.patched, *args) as server, ThreadPoolExecutor(2) as pool:
         running = pool.submit(ask, server, ENDLESS, rid="running")
         wait_until_held(server, "running")

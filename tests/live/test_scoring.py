@@ -60,7 +60,6 @@ QUESTION = {"type": "choice", "id": "out", "question": "Is it?", "options": OPTI
 DOCUMENTS = ["It is.", "A lantern"]
 SCORINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "IDs": ("/v1/score", LABELS),
-    "IDs, softmax": ("/v1/score", {**LABELS, "apply_softmax": True}),
     "items first": ("/v1/score", {**LABELS, "item_first": True}),
     "text": ("/v1/score", {**TEXTS, "apply_softmax": True}),
     "prompts": (
