@@ -11,6 +11,8 @@ import contextlib
 import inspect
 import json
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,6 +38,7 @@ class Engine:
         module.wrap_shm_features = lambda obj: obj  # The real method asks a server.
         self.script = script
         self.sent: list[Any] = []
+        self.delivering: asyncio.Future[None] | None = None
         self.release = mock.AsyncMock()
         self.abort = AbortReq
         self.manager = manager = tokenizer_manager(**args)
@@ -150,32 +153,23 @@ def output(**values: Any) -> Any:
 
 
 STOP = {"type": "stop", "matched": 2}
-WAYS = [
-    (stream, stream_output)
-    for stream in (False, True)
-    for stream_output in (False, True)
-]
+WAYS = [*product((False, True), repeat=2)]
+"""A request's `stream`, and a server's `stream_output`."""
 STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
 IDS = [i for step in STEPS for i in step]
 
 
-def in_steps(engine: Engine, tokenized: Any) -> None:
-    """Deliver `STEPS`, two of them before the reader wakes."""
-    for n, step in enumerate(STEPS, start=1):
-        engine.deliver(tokenized.rid, step, finish=STOP if n == len(STEPS) else None)
+def in_steps(engine: Engine, tokenized: Any, pause: float = 0) -> None:
+    """Deliver `STEPS`; the reader wakes in between only if there is a pause."""
 
-
-def in_turns(engine: Engine, tokenized: Any) -> None:
-    """Deliver `STEPS`, the reader awake in between."""
-    rid, n_prompt = tokenized.rid, len(tokenized.input_ids)
-
-    async def turns() -> None:
+    async def deliver() -> None:
         for n, step in enumerate(STEPS, start=1):
             finish = STOP if n == len(STEPS) else None
-            engine.deliver(rid, step, finish=finish, prompt_tokens=n_prompt)
-            await asyncio.sleep(0.01)
+            engine.deliver(tokenized.rid, step, finish=finish)
+            if pause:
+                await asyncio.sleep(pause)
 
-    engine.turns = asyncio.ensure_future(turns())  # type: ignore[attr-defined]
+    engine.delivering = asyncio.ensure_future(deliver())
 
 
 def contents(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
@@ -199,7 +193,7 @@ def contents(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list
 
 def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
     wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
-    for script in (in_steps, in_turns):
+    for script in (in_steps, partial(in_steps, pause=0.01)):
         for stream, stream_output in WAYS:
             engine = Engine(script, stream_output=stream_output)
             events = engine.ask(stream=stream, logprobs=True)
