@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -107,35 +106,21 @@ def test_serves_the_script_and_leaves_nothing(
     assert any(last for _, last in progress)
 
 
-def test_a_server_that_rejects_its_first_prompt_shows_the_reason(
-    options: ServerOptions, temp: Path
-) -> None:
-    server = Server(replace(options, args=("--context-length", "8")))
-    with nothing_left(server, temp), pytest.raises(ServerError, match="HTTP 400"):
-        server.start()
-
-
-def test_a_port_taken_meanwhile_is_changed_and_a_crash_is_noticed(
+def test_a_port_taken_meanwhile_is_changed_and_a_rejected_prompt_is_the_reason(
     options: ServerOptions, temp: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind((HOST, 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        ports = iter([port])
+        ports = iter([taken.getsockname()[1]])
         monkeypatch.setattr(
             "agentcore_verify.server.free_port",
             lambda host: next(ports, None) or free_port(),
         )
-        server = Server(options)
-        with nothing_left(server, temp), server:
-            assert server.port != port
-            assert generated(server)
-            server.ensure_alive()
-            assert server.pid is not None
-            os.kill(server.pid, signal.SIGKILL)
-            with pytest.raises(ServerError, match="SIGKILL"):
-                wait_until(lambda: server.ensure_alive())
+        server = Server(replace(options, args=("--context-length", "8")))
+        with nothing_left(server, temp), pytest.raises(ServerError, match="HTTP 400"):
+            server.start()
+        assert server.port != taken.getsockname()[1]
 
 
 LAUNCHER = """
