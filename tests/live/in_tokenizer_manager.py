@@ -326,23 +326,5 @@ def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
         assert not any("prompt_token_ids" in event for event in events)
 
 
-def test_a_request_that_the_scheduler_rejects_has_no_tokens() -> None:
-    from sglang.srt.managers import schedule_batch
-    from sglang.srt.sampling.sampling_params import SamplingParams
-
-    schedule_batch.get_tensor_model_parallel_rank = lambda: 0
-    schedule_batch.get_parallel = lambda: SimpleNamespace(tp_rank=0)  # From 0.5.16 on.
-    params = SamplingParams(max_new_tokens=9)
-    req = schedule_batch.Req("r", "", PROMPT, params, vocab_size=100)
-    req.set_finish_with_abort("too long")
-    req.output_ids.append(11)
-    if hasattr(req, "check_finished"):
-        req.check_finished()
-    else:  # From 0.5.13 on.
-        req.update_finish_state()
-    assert req.finished()
-    assert [*req.output_ids_through_stop] == []
-
-
 if __name__ == "__main__":
     run_tests(globals())

@@ -107,23 +107,21 @@ def reranker(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def patched(trees: Trees, launch: Launch, reranker: Path) -> Iterator[Server]:
-    with launch(trees.patched, model=reranker) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def stock(trees: Trees, launch: Launch, reranker: Path) -> Iterator[Server]:
-    with launch(trees.vanilla, model=reranker) as running:
-        yield running
+def rankers(
+    trees: Trees, launch: Launch, reranker: Path
+) -> Iterator[tuple[Server, Server]]:
+    """A patched server and an unpatched one."""
+    with (
+        launch(trees.patched, model=reranker) as patched,
+        launch(trees.vanilla, model=reranker) as stock,
+    ):
+        yield patched, stock
 
 
 def scores(server: Server, name: str) -> tuple[float, ...]:
     """Return the scores that a request of `SCORINGS` gets."""
     path, body = SCORINGS[name]
-    response = send(server, path, model="default", **body)
-    response.raise_for_status()
-    answer = response.json()
+    answer: Any = post(server, path, **body)
     if path == "/generate":
         found = [
             one["meta_info"][f"{part}_token_ids_logprobs"]
@@ -150,16 +148,13 @@ def scores_when_idle(server: Server, name: str) -> set[tuple[float, ...]]:
 
 def score(server: Server, name: str) -> dict[str, Any]:
     """Return the `meta_info` of a request that asks for logprobs."""
-    params = {"max_new_tokens": 20, "temperature": 0, "ignore_eos": True}
-    answer = send(
-        server,
-        "/generate",
-        input_ids=[*PROMPT, 20 + len(name)],
-        return_logprob=True,
-        **{"sampling_params": params, **SCORED[name]},
-    )
-    answer.raise_for_status()
-    meta_info: dict[str, Any] = answer.json()["meta_info"]
+    asked = {
+        "input_ids": [*PROMPT, 20 + len(name)],
+        "sampling_params": {**NOTHING, "max_new_tokens": 20, "ignore_eos": True},
+        "return_logprob": True,
+        **SCORED[name],
+    }
+    meta_info: dict[str, Any] = post(server, "/generate", **asked)["meta_info"]
     return meta_info
 
 
@@ -213,10 +208,11 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
 @pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("name", SCORINGS)
 def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
-    patched: Server, stock: Server, release: str, name: str
+    rankers: tuple[Server, Server], release: str, name: str
 ) -> None:
     if name == "decisions" and not is_between(release, "0.5.21", ""):
         pytest.skip(f"SGLang {release} serves no decisions")
+    patched, stock = rankers
     found = scores_when_idle(patched, name)
     params = {"max_new_tokens": 200, "temperature": 0, "ignore_eos": True}
     with ThreadPoolExecutor() as pool:
@@ -240,8 +236,9 @@ def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
 
 
 def test_an_engine_scores_like_an_unpatched_server(
-    stock: Server, trees: Trees, tmp_path: Path
+    rankers: tuple[Server, Server], trees: Trees, tmp_path: Path
 ) -> None:
+    _, stock = rankers
     (script := tmp_path / "engine.py").write_text(ENGINE)
     options = stock.options
     args = ("--model-path", options.model, *cpu.ARGS, "--log-level", "error")
