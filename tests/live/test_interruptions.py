@@ -10,7 +10,7 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, Case, ask, assert_whole, wait_for_steps
 from tests.helpers.endpoints import send
-from tests.helpers.servers import Launch, Trees, held_requests, wait_until_held
+from tests.helpers.servers import MODES, Launch, Trees, held_requests, wait_until_held
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
 
@@ -48,8 +48,7 @@ def test_a_pause_reaches_both_workers_or_is_refused(
 def test_an_abort_of_a_waiting_request_is_a_complete_response(
     trees: Trees, launch: Launch
 ) -> None:
-    args = ("--stream-output", "--tokenizer-worker-num", "2")
-    args += ("--max-running-requests", "1")
+    args = (*MODES["two-workers-stream-output"], "--max-running-requests", "1")
     with launch(trees.patched, *args) as server, ThreadPoolExecutor(2) as pool:
         running = pool.submit(ask, server, ENDLESS, rid="running")
         wait_until_held(server, "running")
