@@ -96,11 +96,13 @@ def test_an_id_in_use_is_refused_and_runs_nothing(
 ) -> None:
     model = Subject(server.base_url).served_model()
     batch = {"text": [TEXT, TEXT], **SAMPLING}
+    longest = {"max_tokens": 700}
+    alone = ask(server, LONG, **longest)
     with (
-        in_progress(server, "whole_1") as whole,
-        in_progress(server, "streamed", stream=True) as streamed,
+        in_progress(server, "whole_1", **longest) as whole,
+        in_progress(server, "streamed", stream=True, **longest) as streamed,
         # SGLang drops the ID of such a request before its samples are generated.
-        in_progress(server, "samples", n=2, max_tokens=700) as samples,
+        in_progress(server, "samples", n=2, **longest) as samples,
     ):
         refused = [
             (CHAT, OTHER.body(rid=rid, n=n))
@@ -119,7 +121,7 @@ def test_an_id_in_use_is_refused_and_runs_nothing(
             body = {"text": TEXT, "rid": rid, **SAMPLING}
             assert send(server, GENERATE, **body).status_code == 200
     for first in (whole, streamed):
-        assert_own(first.result(), quiet(LONG))
+        assert_own(first.result(), alone)
     assert_whole(samples.result())
     assert len(samples.result().completions) == 2
     for rid in ("whole_1", "samples"):
