@@ -20,6 +20,7 @@ from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     VLLM_GENERATE,
+    Json,
     answers,
     ids_in,
     refused,
@@ -60,39 +61,30 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
         answers(without_tokenizer, f"{CHAT}/render", False, messages=messages)
 
 
-def assert_in_step(output: dict[str, Any]) -> None:
-    """Check the values of the sampler, which mirrors each sampled ID."""
-    assert output["meta_info"][MIRROR_KEY] == output["output_ids"]
-
-
 def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
     without_tokenizer: Server,
 ) -> None:
     incremental = streams_new_ids(without_tokenizer)
     url = without_tokenizer.base_url
-    for length in (7, 50, 120, 333):
-        params = {"max_new_tokens": length, "temperature": 0, "ignore_eos": True}
-        given: dict[str, Any] = {"input_ids": [5, 6, 7], "sampling_params": params}
-        output = client.generate(url, **given, return_prompt_token_ids=True)
-        assert output["prompt_token_ids"] == [5, 6, 7]
-        assert_in_step(output)
-        ids: list[int] = []
-        for chunk in client.generate_stream(url, **given):
-            assert_in_step(chunk)
+    params: Json = {"max_new_tokens": 333, "temperature": 0, "ignore_eos": True}
+    given: Json = {"input_ids": [5, 6, 7], "sampling_params": params}
+    output = client.generate(url, **given, return_prompt_token_ids=True)
+    assert output["prompt_token_ids"] == [5, 6, 7]
+    ids: list[int] = []
+    for chunk in (*client.generate_stream(url, **given), output):
+        # The sampler mirrors each sampled ID.
+        assert chunk["meta_info"][MIRROR_KEY] == chunk["output_ids"]
+        if chunk is not output:
             ids = (ids if incremental else []) + chunk["output_ids"]
             assert len(ids) == chunk["meta_info"]["completion_tokens"]
-        assert ids == output["output_ids"] and len(ids) == length
-    params = {"max_tokens": length, "ignore_eos": True, "temperature": 0, "logprobs": 0}
+    assert ids == output["output_ids"] and len(ids) == 333
+    params = {"max_tokens": 333, "ignore_eos": True, "temperature": 0, "logprobs": 0}
     for streaming in (False, True):
         given = {"token_ids": [5, 6, 7], "sampling_params": params}
         events = answers(without_tokenizer, VLLM_GENERATE, streaming, **given)
         assert ids_in(events) == ids
-        n_logprobs = [
-            len(choice["logprobs"]["content"])
-            for event in events
-            for choice in event["choices"]
-        ]
-        assert sum(n_logprobs) == length
+        choices = [choice for event in events for choice in event["choices"]]
+        assert sum(len(one["logprobs"]["content"]) for one in choices) == 333
 
 
 def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
