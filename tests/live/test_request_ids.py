@@ -106,7 +106,7 @@ def test_an_id_in_use_is_refused_and_runs_nothing(
     ):
         refused = [
             (CHAT, OTHER.body(rid=rid, n=n))
-            for rid, n in (("whole_1", 2), ("streamed", 1), ("samples", 1))
+            for rid, n in (("whole_1", 1), ("streamed", 1), ("samples", 2))
         ]
         refused += bodies("whole_1", release, model)
         # A batch with one ID numbers its prompts.
