@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agentcore_patches.landing.http import metrics
 from agentcore_verify import client
-from agentcore_verify.scripted_model import line
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers.conversing import USER, take_turn
@@ -35,11 +34,7 @@ from tests.helpers.servers import Launch, Trees, in_one_mode, wait_until_held
 from tests.helpers.waiting import wait_until
 from tests.live.conftest import PREFIX_CACHE
 
-LONG: dict[str, Any] = {
-    "messages": line("long").messages,
-    "temperature": 0,
-    "max_tokens": 100,
-}
+LONG = body_to(CHAT, 100, "long")
 
 Series = dict[tuple[str, ...], float]
 LABELS = {metric.name: metric.labels for metric in metrics.METRICS}

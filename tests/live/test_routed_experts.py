@@ -21,8 +21,16 @@ import pytest
 
 from agentcore_verify.server import Server
 from tests.helpers import tiny_moe_model
-from tests.helpers.endpoints import CHAT, COMPLETIONS, answers, refused, send
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    answers,
+    body_to,
+    refused,
+    send,
+)
 from tests.helpers.servers import (
+    MODES,
     Launch,
     Trees,
     held_requests,
@@ -33,18 +41,9 @@ from tests.helpers.tiny_moe_model import LAYERS, TOP_K
 
 ENABLED = "--enable-return-routed-experts"
 
-WAYS: dict[str, tuple[str, ...]] = {
-    "default": (),
-    "stream-output": ("--stream-output",),
-    "two-workers": ("--tokenizer-worker-num", "2"),
-}
 PATHS = (CHAT, COMPLETIONS)
-QUESTION = {"messages": [{"role": "user", "content": "Say hello to the world."}]}
-PROMPTS: dict[str, dict[str, Any]] = {
-    CHAT: QUESTION,
-    COMPLETIONS: {"prompt": "Say hello to the world, and then to me."},
-}
-SAMPLED = {"temperature": 1, "max_tokens": 24, "ignore_eos": True}
+PROMPTS = {path: body_to(path, 24) for path in PATHS}
+SAMPLED = {"temperature": 1, "ignore_eos": True}
 GREEDY = {**SAMPLED, "temperature": 0}
 
 Experts = np.ndarray[Any, Any]
@@ -74,17 +73,17 @@ def model(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return tiny_moe_model.make(scripted_model, folder, n_experts=8)
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=["default", "stream-output", "two-workers"])
 def routing(
     request: pytest.FixtureRequest, trees: Trees, launch: Launch, model: Path
 ) -> Iterator[Server]:
-    args = WAYS[request.param]
+    args = MODES[request.param]
     with launch(trees.patched, ENABLED, *args, model=model) as running:
         yield running
 
 
-def in_ways(*ways: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("routing", ways, indirect=True)
+def in_modes(*modes: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("routing", modes, indirect=True)
 
 
 def asked(server: Server, path: str, stream: bool = False, **body: Any) -> list[Choice]:
@@ -235,7 +234,7 @@ BAD: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@in_ways("default")
+@in_modes("default")
 def test_bad_values_are_refused_by_name(routing: Server) -> None:
     for (path, bad), stream in product(BAD, (False, True)):
         body = {**PROMPTS.get(path, {}), "return_routed_experts": True, **bad}
@@ -245,7 +244,7 @@ def test_bad_values_are_refused_by_name(routing: Server) -> None:
 
 
 @pytest.mark.usefixtures("slow_engine")
-@in_ways("default", "stream-output")
+@in_modes("default", "stream-output")
 @pytest.mark.parametrize("pause", ["retract", "abort"])
 def test_a_pause_does_not_change_the_experts(
     routing: Server, model: Path, pause: str

@@ -29,16 +29,13 @@ from agentcore_verify.server import (
 )
 from tests.helpers.asking import Case
 from tests.helpers.forking import ForkedServer, ForkServer
-from tests.helpers.servers import Launch, Trees, arguments_of
+from tests.helpers.servers import MODES, Launch, Trees, arguments_of
 from tests.helpers.waiting import wait_until
 
 # The scripted model answers word for word in each of these.
 WAYS: dict[str, tuple[str, ...]] = {
     "default": (),
-    "two-workers": (
-        *("--tokenizer-worker-num", "2", "--stream-output"),
-        *("--dtype", "bfloat16"),
-    ),
+    "two-workers": (*MODES["two-workers-stream-output"], "--dtype", "bfloat16"),
 }
 
 
