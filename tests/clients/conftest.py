@@ -33,6 +33,8 @@ Ask = Callable[..., dict[str, list[Any]]]
 INSTALLED: dict[str, tuple[tuple[str, ...], ...]] = {
     # SkyRL's client does not import Ray, PyTorch and Transformers.
     "skyrl==0.3.0": (("--no-deps", "skyrl==0.3.0"), ("aiohttp", "pydantic")),
+    # With the PyTorch of SGLang 0.5.9, which is in the cache.
+    "trl==1.16.0": (("trl==1.16.0", "requests", "torch==2.9.1"),),
 }
 """Steps that install a requirement which needs more than itself."""
 
@@ -91,6 +93,8 @@ def run_script(environment: Environment) -> RunScript:
             capture_output=True,
             text=True,
             timeout=480,
+            # verifiers calls uv.
+            env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
         )
         assert done.returncode == 0, done.stderr
         # Some clients print messages of their own first.
