@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -129,19 +128,11 @@ def ask_by(run_script: RunScript, server: Server) -> Ask:
 @pytest.fixture
 def router(environment: Environment, server: Server, tmp_path: Path) -> Iterator[str]:
     """The URL of an sglang-router in front of the server."""
-    with route(environment, server, tmp_path) as url:
-        yield url
-
-
-@contextmanager
-def route(environment: Environment, server: Server, folder: Path) -> Iterator[str]:
-    """Run an sglang-router in front of a server; yield its URL."""
     python = environment("sglang-router==0.3.2")
     command: list[str | Path] = [
         *(python, "-m", "sglang_router.launch_router"),
         *("--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())),
         *("--worker-urls", server.base_url),
     ]
-    log = folder / "router.log"
-    with running(command, free_port(), "/readiness", log) as url:
+    with running(command, free_port(), "/readiness", tmp_path / "router.log") as url:
         yield url

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +30,6 @@ Row = tuple[str, str, str, str]
 """The call, and the presence of prompt IDs, token IDs and logprobs."""
 
 
-@dataclass(frozen=True)
-class Trace:
-    """The server's own trace, to compare with the client's."""
-
-    prompt: list[int]
-    token_ids: list[int]
-    logprobs: list[float]
-
-
-def _sent(server: Server) -> Trace:
-    """Return the server's response to the clients' question."""
-    whole = ask(server, CASES["emoji"])
-    [choice] = whole.completions
-    assert whole.prompt_token_ids and choice.token_ids and choice.logprobs
-    return Trace(
-        list(whole.prompt_token_ids),
-        list(choice.token_ids),
-        [entry["logprob"] for entry in choice.logprobs],
-    )
-
-
 # One token per chunk: some clients lose the last chunk's.
 @default_mode
 @pytest.mark.usefixtures("slow_engine")
@@ -71,26 +49,29 @@ def test_answers_pass_the_router(server: Server, ask_by: Ask, router: str) -> No
 
 
 def _rows(read: dict[str, list[Any]], server: Server) -> list[Row]:
-    """Return a row for each kind of request."""
-    sent = _sent(server)
+    """Return a row for each kind of request, compared with the server's own trace."""
+    whole = ask(server, CASES["emoji"])
+    [choice] = whole.completions
+    values = [entry["logprob"] for entry in choice.logprobs or ()]
     rows = []
     for how, (prompt, token_ids, logprobs) in read.items():
-        assert not prompt or prompt == sent.prompt
-        noise = pytest.approx(sent.logprobs, abs=LOGPROB_NOISE)
-        assert not logprobs or logprobs == noise
+        assert not prompt or prompt == [*(whole.prompt_token_ids or ())]
+        assert not logprobs or logprobs == pytest.approx(values, abs=LOGPROB_NOISE)
         yes = ["yes" if kept else "no" for kept in (prompt, logprobs)]
-        rows.append((how, yes[0], _token_ids(token_ids, sent), yes[1]))
+        rows.append(
+            (how, yes[0], _kept(token_ids, [*(choice.token_ids or ())]), yes[1])
+        )
     return rows
 
 
-def _token_ids(token_ids: list[int] | None, sent: Trace) -> str:
+def _kept(token_ids: list[int] | None, sent: list[int]) -> str:
     if not token_ids:
         return "no"
-    if token_ids == sent.token_ids:
+    if token_ids == sent:
         return "yes"
     # The number of IDs on a chunk depends on the machine's load.
-    n_missing = len(sent.token_ids) - len(token_ids)
-    assert token_ids == sent.token_ids[:-n_missing]
+    n_missing = len(sent) - len(token_ids)
+    assert token_ids == sent[:-n_missing]
     few = n_missing < len(token_ids)
     return "all but the last chunk's" if few else "the first chunk's"
 

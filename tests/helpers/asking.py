@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.client import Answer, Completion
-from agentcore_verify.scripted_model import STOP_WORD, TOOLS, line
+from agentcore_verify.scripted_model import TOOLS, line
 from agentcore_verify.server import Server
 
 LOGPROB_NOISE = 1e-3
@@ -40,58 +38,28 @@ class Case:
         }
 
 
-_USAGE = {"include_usage": True}
-_REQUIRED = {"tool_choice": "required", "separate_reasoning": False}
-"""A reasoning parser would mistake the JSON of a required call for reasoning."""
-
 CASES = {
     "plain": Case("plain"),
     "nothing said": Case("silent"),
     "emoji": Case("emoji"),
     "CJK": Case("cjk"),
-    "one tool call": Case("tool", tools=True),
     "two tool calls": Case("two_tools", tools=True),
-    "text, then a tool call": Case("text_then_tool", tools=True),
     "tools, none called": Case("emoji", tools=True),
-    "tool call required": Case("call_list", tools=True, options=_REQUIRED),
-    "reasoning": Case("reasoning"),
     "reasoning, then a tool call": Case("reasoning_then_tool", tools=True),
-    "reasoning at once": Case("reasoning", options={"stream_reasoning": False}),
     "long": Case("long"),
     "stop by length": Case("long", options={"max_tokens": 40}),
     "stop by length inside a character": Case("emoji", options={"max_tokens": 9}),
-    "a stop string": Case("long", options={"stop": STOP_WORD}),
-    "a stop string, kept": Case(
-        "long", options={"stop": [STOP_WORD], "no_stop_trim": True}
-    ),
     "n = 2": Case("emoji", n=2),
     "n = 2 with tools": Case("two_tools", tools=True, n=2),
     "top_logprobs": Case("emoji", options={"top_logprobs": 3}),
-    "top_logprobs of a tool call": Case(
-        "tool", tools=True, options={"top_logprobs": 2}
-    ),
-    "usage": Case("plain", options={"stream_options": _USAGE}),
     "usage on every chunk": Case(
         "two_tools",
         tools=True,
-        options={"stream_options": {**_USAGE, "continuous_usage_stats": True}},
+        options={
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}
+        },
     ),
 }
-
-
-def grammar_serves_required_calls(release: str) -> bool:
-    """True if SGLang accepts a required tool call from the scripted model.
-
-    From v0.5.11 on its grammar is made of the parser's tags, and llguidance, the backend
-    without a GPU, takes `<tool_call>` for one token; the scripted model spells it.
-    """
-    return not is_between(release, "0.5.11", "")
-
-
-def skip_what_no_grammar_serves(release: str, name: str) -> None:
-    """Skip the required tool call where SGLang rejects it for the scripted model."""
-    if name == "tool call required" and not grammar_serves_required_calls(release):
-        pytest.skip(f"SGLang {release} refuses its grammar")
 
 
 def ask(server: Server, case: Case, **more: Any) -> Answer:
@@ -119,24 +87,20 @@ def assert_whole(answer: Answer) -> None:
 
 def assert_equal(streamed: Answer, whole: Answer) -> None:
     assert streamed.prompt_token_ids == whole.prompt_token_ids
-    assert len(streamed.completions) == len(whole.completions)
     for one, other in zip(streamed.completions, whole.completions, strict=True):
         assert one.token_ids == other.token_ids
         assert one.finish_reason == other.finish_reason
-        assert_logprobs(one, other)
+        tokens, values = _logprobs(one)
+        wanted, expected = _logprobs(other)
+        assert tokens == wanted
+        assert values == pytest.approx(expected, abs=LOGPROB_NOISE)
 
 
-def assert_logprobs(one: Completion, other: Completion) -> None:
-    assert one.logprobs is not None and other.logprobs is not None
-    pairs = zip(one.logprobs, other.logprobs, strict=True)
-    assert all(first["token"] == second["token"] for first, second in pairs)
-    wanted = pytest.approx(_values(other.logprobs), abs=LOGPROB_NOISE)
-    assert _values(one.logprobs) == wanted
-
-
-def _values(logprobs: Sequence[dict[str, Any]]) -> list[float]:
-    return [
-        value["logprob"]
-        for entry in logprobs
-        for value in (entry, *entry["top_logprobs"])
+def _logprobs(completion: Completion) -> tuple[list[str], list[float]]:
+    """Return the tokens of the logprobs, and all values, of alternatives too."""
+    entries = completion.logprobs
+    assert entries is not None
+    values = [
+        one["logprob"] for entry in entries for one in (entry, *entry["top_logprobs"])
     ]
+    return [entry["token"] for entry in entries], values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import requests
 from agentcore_patches.installs import install
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
+from tests.helpers.waiting import wait_until
 
 MODES: dict[str, tuple[str, ...]] = {
     "default": (),
@@ -161,10 +162,21 @@ def held(server: Server) -> list[str]:
 
 def held_requests(server: Server) -> list[str]:
     """Return the requests that a server still holds after time to drop them."""
-    deadline = time.monotonic() + 10
-    while (left := held(server)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
+    with suppress(AssertionError):
+        wait_until(lambda: not held(server), 10)
+    return held(server)
+
+
+def wait_until_held(server: Server, *rids: str) -> None:
+    """Wait until a server has sent these requests to its engine."""
+    # Each worker lists only its own requests, and any worker may answer.
+    seen: set[str] = set()
+
+    def all_seen() -> bool:
+        seen.update(held(server))
+        return seen.issuperset(rids)
+
+    wait_until(all_seen)
 
 
 def streams_new_ids(server: Server) -> bool:

@@ -11,6 +11,8 @@ import contextlib
 import inspect
 import json
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,6 +38,7 @@ class Engine:
         module.wrap_shm_features = lambda obj: obj  # The real method asks a server.
         self.script = script
         self.sent: list[Any] = []
+        self.delivering: asyncio.Future[None] | None = None
         self.release = mock.AsyncMock()
         self.abort = AbortReq
         self.manager = manager = tokenizer_manager(**args)
@@ -150,32 +153,23 @@ def output(**values: Any) -> Any:
 
 
 STOP = {"type": "stop", "matched": 2}
-WAYS = [
-    (stream, stream_output)
-    for stream in (False, True)
-    for stream_output in (False, True)
-]
+WAYS = [*product((False, True), repeat=2)]
+"""A request's `stream`, and a server's `stream_output`."""
 STEPS = [[11], [12, 13, 14], [], [15, 16], [17]]
 IDS = [i for step in STEPS for i in step]
 
 
-def in_steps(engine: Engine, tokenized: Any) -> None:
-    """Deliver `STEPS`, two of them before the reader wakes."""
-    for n, step in enumerate(STEPS, start=1):
-        engine.deliver(tokenized.rid, step, finish=STOP if n == len(STEPS) else None)
+def in_steps(engine: Engine, tokenized: Any, pause: float = 0) -> None:
+    """Deliver `STEPS`; the reader wakes in between only if there is a pause."""
 
-
-def in_turns(engine: Engine, tokenized: Any) -> None:
-    """Deliver `STEPS`, the reader awake in between."""
-    rid, n_prompt = tokenized.rid, len(tokenized.input_ids)
-
-    async def turns() -> None:
+    async def deliver() -> None:
         for n, step in enumerate(STEPS, start=1):
             finish = STOP if n == len(STEPS) else None
-            engine.deliver(rid, step, finish=finish, prompt_tokens=n_prompt)
-            await asyncio.sleep(0.01)
+            engine.deliver(tokenized.rid, step, finish=finish)
+            if pause:
+                await asyncio.sleep(pause)
 
-    engine.turns = asyncio.ensure_future(turns())  # type: ignore[attr-defined]
+    engine.delivering = asyncio.ensure_future(deliver())
 
 
 def contents(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list[str]]:
@@ -199,7 +193,7 @@ def contents(events: list[dict[str, Any]]) -> tuple[list[int], list[float], list
 
 def test_several_tokens_in_a_step_keep_their_logprobs() -> None:
     wanted: Any = IDS, [-0.01 * i for i in range(len(IDS))], []
-    for script in (in_steps, in_turns):
+    for script in (in_steps, partial(in_steps, pause=0.01)):
         for stream, stream_output in WAYS:
             engine = Engine(script, stream_output=stream_output)
             events = engine.ask(stream=stream, logprobs=True)
@@ -225,35 +219,6 @@ def test_missing_logprobs_are_an_error() -> None:
         assert "error" not in str(Engine(no_logprobs).complete(stream=stream))
 
 
-def test_an_error_while_fields_are_added_ends_a_stream_with_an_error() -> None:
-    from sglang.srt.agentcore.http.choices import Choice
-    from sglang.srt.agentcore.http.traces import Trace
-
-    def failing(method: Any) -> Any:
-        def fail(self: Any, *args: Any) -> Any:
-            first = self if isinstance(self, Choice) else self.choices.get(0)
-            if first is not None and first.n_sent:
-                raise AttributeError("a fork's")
-            return method(self, *args)
-
-        return fail
-
-    for owner, name in ((Choice, "push"), (Trace, "_write_pending")):
-        original = getattr(owner, name)
-        setattr(owner, name, failing(original))
-        try:
-            for endpoint in (Engine.ask, Engine.complete):
-                engine = Engine(in_turns)
-                events = endpoint(engine, stream=True, return_token_ids=True)
-                *chunks, last = events
-                choices = [choice for chunk in chunks for choice in chunk["choices"]]
-                ids = [i for choice in choices for i in choice.get("token_ids") or ()]
-                assert ids == STEPS[0], (name, events)
-                assert "AttributeError: a fork's" in last["error"]["message"]
-        finally:
-            setattr(owner, name, original)
-
-
 def test_a_server_without_logprobs_rejects_them_before_generating() -> None:
     from sglang.srt.agentcore import release
 
@@ -261,24 +226,19 @@ def test_a_server_without_logprobs_rejects_them_before_generating() -> None:
     if release.SPECULATION_LOSES_LOGPROBS:
         servers.append({"speculative_algorithm": "EAGLE"})
     for args in servers:
-        for stream in (False, True):
-            engine = Engine(in_steps, **args)
-            for [refused] in (
-                engine.ask(stream=stream, logprobs=True),
-                engine.complete(stream=stream, return_token_ids=True),
-            ):
-                assert refused["code"] == 400
-                assert "logprobs are not supported" in refused["message"]
-            for wanted in (True, [False, True]):
-                prompt: Any = [PROMPT] * 2 if isinstance(wanted, list) else PROMPT
-                answer = engine.generate(
-                    input_ids=prompt, return_logprob=wanted, stream=stream
-                )
-                assert answer.status_code == 400
-                assert b"logprobs are not supported" in answer.body
-            assert engine.sent == []
-            answer = engine.generate(input_ids=PROMPT, stream=stream)
-            assert getattr(answer, "status_code", 200) == 200
+        engine = Engine(in_steps, **args)
+        for [refused] in (
+            engine.ask(logprobs=True),
+            engine.complete(return_token_ids=True, stream=True),
+        ):
+            assert refused["code"] == 400
+            assert "logprobs are not supported" in refused["message"]
+        wanted = {"input_ids": [PROMPT] * 2, "return_logprob": [False, True]}
+        answer = engine.generate(**wanted)
+        assert answer.status_code == 400
+        assert b"logprobs are not supported" in answer.body
+        assert engine.sent == []
+        assert getattr(engine.generate(input_ids=PROMPT), "status_code", 200) == 200
 
 
 def test_later_tokens_do_not_change_the_first_output_of_a_started_stream() -> None:
@@ -364,24 +324,6 @@ def test_a_prompt_that_the_scheduler_extended_is_not_returned() -> None:
         events = Engine(longer).ask(stream=stream)
         assert contents(events)[0] == [11]
         assert not any("prompt_token_ids" in event for event in events)
-
-
-def test_a_request_that_the_scheduler_rejects_has_no_tokens() -> None:
-    from sglang.srt.managers import schedule_batch
-    from sglang.srt.sampling.sampling_params import SamplingParams
-
-    schedule_batch.get_tensor_model_parallel_rank = lambda: 0
-    schedule_batch.get_parallel = lambda: SimpleNamespace(tp_rank=0)  # From 0.5.16 on.
-    params = SamplingParams(max_new_tokens=9)
-    req = schedule_batch.Req("r", "", PROMPT, params, vocab_size=100)
-    req.set_finish_with_abort("too long")
-    req.output_ids.append(11)
-    if hasattr(req, "check_finished"):
-        req.check_finished()
-    else:  # From 0.5.13 on.
-        req.update_finish_state()
-    assert req.finished()
-    assert [*req.output_ids_through_stop] == []
 
 
 if __name__ == "__main__":

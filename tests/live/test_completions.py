@@ -31,7 +31,6 @@ REQUESTS: dict[str, Json] = {
     "logprobs: true": {"prompt": CJK, "logprobs": True},
     "logprobs: 0": {"prompt": CJK, "logprobs": 0},
     "IDs": {"prompt": [5, 6, 7], "logprobs": 1, "max_tokens": 20},
-    "n = 2": {"prompt": EMOJI, "n": 2, "logprobs": 1},
     "several prompts": {"prompt": [EMOJI, PLAIN, LONG], "logprobs": 1},
     "several prompts of IDs, n = 2": {"prompt": TWO, "n": 2, "logprobs": 1},
     "echo": {"prompt": [PLAIN, LONG], "echo": True, "max_tokens": 30},
@@ -68,7 +67,7 @@ def n_echoed(body: Json, choice: Json) -> int:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
+def test_a_completion_has_the_ids_with_their_logprobs_and_so_has_its_stream(
     server: Server, tokenizer: Tokenizer, release: str, name: str
 ) -> None:
     body = body_of(name)
@@ -80,28 +79,7 @@ def test_a_non_streaming_response_has_the_ids_with_their_logprobs(
     n_generated = sum(len(choice["token_ids"]) for choice in choices)
     assert n_generated == answer["usage"]["completion_tokens"]
     for choice in choices:
-        ids = choice["token_ids"]
-        text = choice["text"]
-        if body.get("echo"):
-            text = text[len(tokenizer.decode(choice["prompt_token_ids"], False)) :]
-        assert tokenizer.decode(ids).startswith(text)
-        if "logprobs" in body:
-            tokens = [tokenizer.decode([token_id], False) for token_id in ids]
-            spelled = choice["logprobs"]["tokens"][n_echoed(body, choice) :]
-            if is_between(release, "0.5.21", ""):
-                # A part of a character is given as its bytes, in Latin-1.
-                text = b"".join(
-                    one.encode("latin-1" if "\ufffd" in token else "utf-8")
-                    for one, token in zip(spelled, tokens, strict=True)
-                ).decode(errors="replace")
-                assert text == tokenizer.decode(ids, False)
-            else:
-                assert spelled == tokens
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> None:
-    body = body_of(name)
+        assert_decodes(choice, body, tokenizer, release)
     joined: dict[int, dict[str, list[Any]]] = {}
     for event in stream(server, COMPLETIONS, **body):
         for choice in event["choices"]:
@@ -118,7 +96,7 @@ def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> 
                 assert len(given.get("tokens", ())) == n_expected
                 for key in LOGPROBS if n_expected else ():
                     found[key] += given[key]
-    for choice in post(server, COMPLETIONS, **body)["choices"]:
+    for choice in choices:
         found = joined[choice["index"]]
         assert found["prompt_token_ids"] == choice["prompt_token_ids"]
         assert found["token_ids"] == choice["token_ids"]
@@ -128,6 +106,20 @@ def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> 
             assert found["token_logprobs"] == pytest.approx(values, abs=LOGPROB_NOISE)
             assert len(found["top_logprobs"]) == len(tops)
     assert held_requests(server) == []
+
+
+def assert_decodes(
+    choice: Json, body: Json, tokenizer: Tokenizer, release: str
+) -> None:
+    """Check that a choice's IDs are those of its text and of its logprobs."""
+    ids, text = choice["token_ids"], choice["text"]
+    if body.get("echo"):
+        text = text[len(tokenizer.decode(choice["prompt_token_ids"], False)) :]
+    assert tokenizer.decode(ids).startswith(text)
+    # From 0.5.21 on, a part of a character is given as its bytes, in Latin-1.
+    if "logprobs" in body and is_between(release, "", "0.5.20"):
+        tokens = [tokenizer.decode([token_id], False) for token_id in ids]
+        assert choice["logprobs"]["tokens"][n_echoed(body, choice) :] == tokens
 
 
 @in_one_mode

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 import requests
 
 from agentcore_patches import __version__, status
-from agentcore_patches.errors import ServerError
 from agentcore_patches.patches.registry import names
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
@@ -26,16 +22,14 @@ from tests.helpers.endpoints import (
     VLLM_GENERATE,
     Json,
     body_to,
-    events_in,
     get,
     ids_in,
     is_traced,
     post,
-    refused,
     require_traced,
     stream,
 )
-from tests.helpers.servers import MODES, Launch, Trees, in_one_mode
+from tests.helpers.servers import MODES, Launch, Trees
 
 PROMPT = '"prompt_token_ids":['
 IDS = '"token_ids":['
@@ -83,16 +77,8 @@ def test_chat_has_by_default_what_a_request_can_ask_for(
     assert ids_in(events) == wanted["token_ids"]
     values = [choice.get("token_logprobs", []) for choice in choices]
     assert sum(map(len, values)) == len(wanted["token_ids"])
+    # A stream would refuse it, if it were asked for.
     assert not any("meta_info" in choice for choice in choices)
-
-
-@in_one_mode
-def test_a_stream_that_requests_an_unsupported_field_is_refused(
-    defaulting: Server,
-) -> None:
-    for flag in ("return_prompt_token_ids", "return_meta_info"):
-        with refused(flag, "stream=false"):
-            stream(defaulting, CHAT, **chat_of("plain"), **{flag: True})
 
 
 @each_mode
@@ -140,8 +126,6 @@ def test_each_endpoint_has_ids_by_default_and_a_request_can_leave_them_out(
         assert IDS in text
     for text in texts_of(defaulting, path, return_prompt_token_ids=None):
         assert PROMPT in text
-    with refused("return_prompt_token_ids"):
-        texts_of(defaulting, path, return_prompt_token_ids=["no"])
 
 
 def test_a_server_can_leave_out_the_prompt(
@@ -149,32 +133,15 @@ def test_a_server_can_leave_out_the_prompt(
 ) -> None:
     env = {"AGENTCORE_DEFAULTS": "return_token_ids,return_prompt_token_ids=false"}
     with launch(trees.patched, env=env) as server:
-        for path in TRACED:
-            if not is_traced(path, release):
-                continue
+        for path in (path for path in TRACED if is_traced(path, release)):
             for text in texts_of(server, path, return_prompt_token_ids=None):
                 assert PROMPT not in text
                 assert IDS in text
-            if path != CHAT:
-                for text in texts_of(server, path, return_prompt_token_ids=True):
-                    assert PROMPT in text
         explicit = post(server, CHAT, **chat_of("plain"), return_prompt_token_ids=True)
         assert explicit["choices"][0]["prompt_token_ids"]
-        long = {"input_ids": [5] * 9_000, **body_to(CHAT, 9), "stream": True}
-        asked: Json = {"return_prompt_token_ids": True, "stream": False}
-        whole = post(server, CHAT, **{**long, **asked})
-        text = asyncio.run(text_of(server, {**long, "model": "m"}))
-        assert ids_in(events_in(CHAT, text)) == ids_in([whole])
-
-
-async def text_of(server: Server, body: Json) -> str:
-    """Read a stream line by line; the client takes lines of at most 16 KB."""
-    url = server.base_url + CHAT
-    async with (
-        aiohttp.ClientSession(read_bufsize=8_192) as session,
-        session.post(url, json=body) as response,
-    ):
-        return b"".join([line async for line in response.content]).decode()
+        # Some clients read lines of at most 16 KB.
+        _, text = texts_of(server, CHAT, input_ids=[5] * 9_000)
+        assert max(map(len, text.splitlines())) < 16_384
 
 
 @each_mode
@@ -203,21 +170,3 @@ def test_a_server_answers_before_the_first_prompt(trees: Trees, launch: Launch) 
             assert "agentcore_patches" in get(server, "/server_info")
             flushed = requests.post(f"{server.base_url}/flush_cache", timeout=30)
             assert flushed.status_code == 200
-
-
-def test_the_server_in_rust_is_refused(
-    trees: Trees, launch: Launch, release: str
-) -> None:
-    if is_between(release, "", "0.5.16"):
-        pytest.skip(f"SGLang {release} has no server in Rust")
-    env = {"SGLANG_RUST_SERVER": "1"}
-    with pytest.raises(ServerError) as refused, launch(trees.patched, env=env):
-        pass
-    assert "does not run the code that agentcore-patch" in str(refused.value)
-    assert "AGENTCORE_ALLOW_UNPATCHED=1" in str(refused.value)
-
-    env["AGENTCORE_ALLOW_UNPATCHED"] = "1"
-    with launch(trees.patched, env=env, mirror_sampler=False) as server:
-        assert "agentcore_patches" not in get(server, "/server_info")
-        log = server.options.log.read_text()
-        assert "requests are answered without the patches" in log

@@ -10,22 +10,9 @@ from agentcore_patches.patches.releases import is_between
 from agentcore_verify.server import Server
 from tests.helpers.asking import CASES, Case, ask, assert_whole, wait_for_steps
 from tests.helpers.endpoints import send
-from tests.helpers.servers import Launch, Trees, held, held_requests
-from tests.helpers.waiting import wait_until
+from tests.helpers.servers import MODES, Launch, Trees, held_requests, wait_until_held
 
 ENDLESS = Case("long", options={"ignore_eos": True, "max_tokens": 6000})
-
-
-def wait_until_held(server: Server, *rids: str) -> None:
-    """Wait until a server has sent these requests to its engine."""
-    # Each worker lists only its own requests, and any worker may answer.
-    seen: set[str] = set()
-
-    def all_seen() -> bool:
-        seen.update(held(server))
-        return seen.issuperset(rids)
-
-    wait_until(all_seen)
 
 
 @pytest.mark.usefixtures("slow_engine")
@@ -58,15 +45,10 @@ def test_a_pause_reaches_both_workers_or_is_refused(
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize(
-    "args",
-    [(), ("--stream-output", "--tokenizer-worker-num", "2")],
-    ids=["default", "output, two workers"],
-)
 def test_an_abort_of_a_waiting_request_is_a_complete_response(
-    trees: Trees, launch: Launch, args: tuple[str, ...]
+    trees: Trees, launch: Launch
 ) -> None:
-    args = (*args, "--max-running-requests", "1")
+    args = (*MODES["two-workers-stream-output"], "--max-running-requests", "1")
     with launch(trees.patched, *args) as server, ThreadPoolExecutor(2) as pool:
         running = pool.submit(ask, server, ENDLESS, rid="running")
         wait_until_held(server, "running")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from agentcore_verify.server import Server
@@ -13,6 +11,8 @@ from tests.helpers.endpoints import (
     COMPLETIONS,
     MESSAGES,
     RESPONSES,
+    Json,
+    body_to,
     require_traced,
     send,
 )
@@ -26,25 +26,23 @@ pytestmark = pytest.mark.parametrize(
 )
 
 MESSAGE = "The model gave a logprob of nan in the answer."
-SAID = [{"role": "user", "content": "Name many things."}]
-SAMPLING = {"temperature": NOT_FINITE, "max_tokens": 200}
-AT_LENGTH = {**SAMPLING, "ignore_eos": True}
-OF_GENERATE = {"temperature": NOT_FINITE, "max_new_tokens": 200, "ignore_eos": True}
-PROMPT = {"prompt": "Name", "logprobs": 1, **AT_LENGTH}
-TEXT = "Name many things."
-OF_RESPONSES = {"temperature": NOT_FINITE, "max_output_tokens": 200}
+AT_LENGTH = {"ignore_eos": True}
 IDS = {"return_token_ids": True}
-REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "generate": (
-        "/generate",
-        {"text": TEXT, "return_logprob": True, "sampling_params": OF_GENERATE},
-    ),
-    "chat": (CHAT, {"messages": SAID, "logprobs": True, **AT_LENGTH}),
-    "completions": (COMPLETIONS, {**PROMPT, **IDS}),
-    "completions, unpatched fields": (COMPLETIONS, PROMPT),
-    "messages": (MESSAGES, {"messages": SAID, **SAMPLING, **IDS}),
-    "responses": (RESPONSES, {"input": TEXT, **OF_RESPONSES, **IDS}),
+REQUESTS: dict[str, tuple[str, Json]] = {
+    "chat": (CHAT, {"logprobs": True, **AT_LENGTH}),
+    "completions": (COMPLETIONS, {"logprobs": 1, **AT_LENGTH, **IDS}),
+    "completions, unpatched fields": (COMPLETIONS, {"logprobs": 1, **AT_LENGTH}),
+    "messages": (MESSAGES, IDS),
+    "responses": (RESPONSES, IDS),
+    "generate": ("/generate", {"text": "Name", "return_logprob": True}),
 }
+
+
+def body_of(path: str, more: Json) -> Json:
+    if path == "/generate":
+        params = {"temperature": NOT_FINITE, "max_new_tokens": 200, **AT_LENGTH}
+        return {**more, "sampling_params": params}
+    return {**body_to(path, 200, "long"), "temperature": NOT_FINITE, **more}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -52,22 +50,17 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_nan_is_a_readable_error(
     server: Server, name: str, stream: bool, release: str
 ) -> None:
-    path, body = REQUESTS[name]
+    path, more = REQUESTS[name]
     require_traced(path, release)
     model = Subject(server.base_url).served_model()
-    answer = send(server, path, model=model, **body, stream=stream)
+    body = {**body_of(path, more), "model": model, "stream": stream}
+    answer = send(server, path, **body)
     # A stream that fails at its first token may still have an error status.
     assert stream or answer.status_code >= 400
     assert MESSAGE in answer.text
     assert "null,null" not in answer.text
     assert '"token_logprobs":[null' not in answer.text
     assert held_requests(server) == []
-
-
-def test_other_requests_go_on(server: Server) -> None:
-    path, body = REQUESTS["chat"]
-    finite = {**body, "temperature": 0, "max_tokens": 20}
-    send(server, path, model="default", **body)
-    answer = send(server, path, model="default", **finite)
-    logprobs = answer.json()["choices"][0]["logprobs"]["content"]
-    assert len(logprobs) == 20
+    finite = {**body_to(CHAT, 20, "long"), "logprobs": True, **AT_LENGTH}
+    answer = send(server, CHAT, **finite)
+    assert len(answer.json()["choices"][0]["logprobs"]["content"]) == 20

@@ -1,8 +1,9 @@
-"""Servers without a tokenizer or an EOS token reject the requests that need one."""
+"""Servers without a tokenizer, and with one that adds tokens to each prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from agentcore_patches.patches.releases import is_between
 from agentcore_verify import client
 from agentcore_verify.probe import MIRROR_KEY
 from agentcore_verify.scripted_model import line
@@ -20,20 +20,16 @@ from tests.helpers.endpoints import (
     CHAT,
     COMPLETIONS,
     VLLM_GENERATE,
+    Json,
     answers,
     ids_in,
     refused,
-    send,
 )
 from tests.helpers.servers import Launch, Trees, streams_new_ids
 
 PARAMS = {"max_new_tokens": 5, "temperature": 0}
 IDS = {"return_token_ids": True}
-
-
-def assert_serves(server: Server) -> None:
-    body = {"input_ids": [5, 6, 7], "sampling_params": PARAMS}
-    assert len(send(server, "/generate", **body).json()["output_ids"]) == 5
+BATCH_ENCODE = "--enable-tokenizer-batch-encode"
 
 
 @pytest.fixture(
@@ -51,11 +47,10 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
 ) -> None:
     messages = line("plain").messages
     for streaming in (False, True):
-        for name, value in (("min_new_tokens", 2), ("stop", "a"), ("stop_regex", "a")):
-            with refused(f"{name} needs a tokenizer"):
-                params = {**PARAMS, name: value}
-                given = {"input_ids": [5, 6, 7], "sampling_params": params}
-                answers(without_tokenizer, "/generate", streaming, **given)
+        with refused("min_new_tokens needs a tokenizer"):
+            params = {**PARAMS, "min_new_tokens": 2}
+            given = {"input_ids": [5, 6, 7], "sampling_params": params}
+            answers(without_tokenizer, "/generate", streaming, **given)
         with refused("--skip-tokenizer-init"):
             text = {"token_ids": [5], "sampling_params": {}, "output_mode": "text"}
             answers(without_tokenizer, VLLM_GENERATE, streaming, **text)
@@ -64,12 +59,6 @@ def test_fields_that_need_a_tokenizer_are_refused_without_one(
             answers(without_tokenizer, CHAT, streaming, **given)
     with refused("--skip-tokenizer-init"):
         answers(without_tokenizer, f"{CHAT}/render", False, messages=messages)
-    assert_serves(without_tokenizer)
-
-
-def assert_in_step(output: dict[str, Any]) -> None:
-    """Check the values of the sampler, which mirrors each sampled ID."""
-    assert output["meta_info"][MIRROR_KEY] == output["output_ids"]
 
 
 def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
@@ -77,58 +66,29 @@ def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
 ) -> None:
     incremental = streams_new_ids(without_tokenizer)
     url = without_tokenizer.base_url
-    for length in (7, 50, 120, 333):
-        params = {"max_new_tokens": length, "temperature": 0, "ignore_eos": True}
-        given: dict[str, Any] = {"input_ids": [5, 6, 7], "sampling_params": params}
-        output = client.generate(url, **given, return_prompt_token_ids=True)
-        assert output["prompt_token_ids"] == [5, 6, 7]
-        assert_in_step(output)
-        ids: list[int] = []
-        for chunk in client.generate_stream(url, **given):
-            assert_in_step(chunk)
+    params: Json = {"max_new_tokens": 333, "temperature": 0, "ignore_eos": True}
+    given: Json = {"input_ids": [5, 6, 7], "sampling_params": params}
+    output = client.generate(url, **given, return_prompt_token_ids=True)
+    assert output["prompt_token_ids"] == [5, 6, 7]
+    ids: list[int] = []
+    for chunk in (*client.generate_stream(url, **given), output):
+        # The sampler mirrors each sampled ID.
+        assert chunk["meta_info"][MIRROR_KEY] == chunk["output_ids"]
+        if chunk is not output:
             ids = (ids if incremental else []) + chunk["output_ids"]
             assert len(ids) == chunk["meta_info"]["completion_tokens"]
-        assert ids == output["output_ids"] and len(ids) == length
-    params = {"max_tokens": length, "ignore_eos": True, "temperature": 0, "logprobs": 0}
+    assert ids == output["output_ids"] and len(ids) == 333
+    params = {"max_tokens": 333, "ignore_eos": True, "temperature": 0, "logprobs": 0}
     for streaming in (False, True):
         given = {"token_ids": [5, 6, 7], "sampling_params": params}
         events = answers(without_tokenizer, VLLM_GENERATE, streaming, **given)
         assert ids_in(events) == ids
-        n_logprobs = [
-            len(choice["logprobs"]["content"])
-            for event in events
-            for choice in event["choices"]
-        ]
-        assert sum(n_logprobs) == length
+        choices = [choice for event in events for choice in event["choices"]]
+        assert sum(len(one["logprobs"]["content"]) for one in choices) == 333
 
 
-def test_a_tokenizer_without_an_eos_token(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path, release: str
-) -> None:
-    without = "eos_token", "eos_token_id"
-    model = weights.without(scripted_model, tmp_path / "endless", *without)
-    status = 400 if is_between(release, "", "0.5.16") else 200
-    chat = {"messages": [{"role": "user", "content": "Name many things."}]}
-    params = {**PARAMS, "min_new_tokens": 2}
-    # The grammars of some releases need an EOS token to start at all.
-    with launch(trees.patched, "--grammar-backend", "none", model=model) as server:
-        for path, body in (
-            (CHAT, {**chat, "max_tokens": 5, "min_tokens": 2, **IDS}),
-            ("/generate", {"input_ids": [5], "sampling_params": params}),
-        ):
-            response = send(server, path, **body)
-            assert response.status_code == status, response.text
-            assert status == 200 or "needs an EOS token" in response.text
-        assert_serves(server)
-
-
-@pytest.mark.parametrize("args", [(), ("--enable-tokenizer-batch-encode",)])
 def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
-    trees: Trees,
-    launch: Launch,
-    scripted_model: Path,
-    tmp_path: Path,
-    args: tuple[str, ...],
+    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
 ) -> None:
     model = weights.without(scripted_model, tmp_path / "model")
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
@@ -137,7 +97,7 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
     )
     (model / "tokenizer.json").unlink()
     tokenizer.save(str(model / "tokenizer.json"))
-    body = {"model": "m", "max_tokens": 2, "echo": True, **IDS}
+    body = {"max_tokens": 2, "echo": True, "n": 2, **IDS}
 
     def prompts(streaming: bool, **more: Any) -> dict[int, list[int]]:
         return {
@@ -147,12 +107,10 @@ def test_a_completion_without_the_tokens_that_a_tokenizer_adds(
             if choice.get("prompt_token_ids")
         }
 
-    with launch(trees.patched, *args, model=model) as server:
-        for prompt in ("Say hello.", ["Say hello.", "Hello"]):
-            for streaming in (False, True):
-                added = prompts(streaming, prompt=prompt)
-                bare = prompts(streaming, prompt=prompt, add_special_tokens=False)
-                assert added == {index: [1, *ids] for index, ids in bare.items()}
-                assert len(added) == (1 if isinstance(prompt, str) else 2)
-        several = prompts(False, prompt=prompt, n=2)
-        assert several == {index: added[index // 2] for index in range(4)}
+    with launch(trees.patched, BATCH_ENCODE, model=model) as server:
+        for streaming, texts in product((False, True), (["Hello"], ["Say", "Hello"])):
+            prompt = texts if len(texts) > 1 else texts[0]
+            added = prompts(streaming, prompt=prompt)
+            bare = prompts(streaming, prompt=prompt, add_special_tokens=False)
+            assert added == {index: [1, *ids] for index, ids in bare.items()}
+            assert len(added) == 2 * len(texts)

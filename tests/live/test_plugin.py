@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import configparser
+import importlib.metadata
 import os
 import subprocess
 from collections.abc import Callable
@@ -34,15 +34,12 @@ def site(release: str, tmp_path: Path) -> Path:
     """A folder from which SGLang imports agentcore-patches, with its entry points."""
     if not is_between(release, "0.5.11", ""):
         pytest.skip(f"SGLang {release} loads no plugins")
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    group = "sglang.srt.plugins"
     (tmp_path / "agentcore_patches").symlink_to(ROOT / "agentcore_patches")
     metadata = tmp_path / "agentcore_patches-0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Name: agentcore-patches\nVersion: 0\n")
-    points = setup["options.entry_points"][group]
-    (metadata / "entry_points.txt").write_text(f"[{group}]\n{points.strip()}\n")
+    installed = importlib.metadata.distribution("agentcore-patches")
+    for name in ("METADATA", "entry_points.txt"):
+        (metadata / name).write_text(installed.read_text(name) or "")
     return tmp_path
 
 

@@ -24,6 +24,7 @@ from tests.helpers import asking
 from tests.helpers.asking import CASES, LOGPROB_NOISE, Case, ask
 from tests.helpers.endpoints import send
 from tests.helpers.servers import Launch, Trees, held, held_requests
+from tests.helpers.waiting import wait_until
 
 WAYS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
     # Every third step retracts a request, while the scheduler overlaps its steps, as
@@ -112,30 +113,6 @@ def assert_exact(answer: Answer, quiet: Answer) -> bool:
     return False
 
 
-def under(
-    server: Server, quiet: list[Answer], disturb: Disturb, rounds: int = 3
-) -> int:
-    """Count the complete answers of a crowd that is disturbed while it runs.
-
-    Args:
-        quiet: the answer to each case without disturbance.
-        disturb: called with the server and the IDs of the crowd's requests.
-        rounds: number of calls.
-    """
-    with crowd(server) as asked:
-        while len(held(server)) < N_CROWD and not any(f.done() for f in asked.values()):
-            time.sleep(0.01)
-        for _ in range(rounds):
-            time.sleep(0.4)
-            disturb(server, [*asked])
-    n_whole = sum(
-        assert_exact(answer.result(), quiet[int(rid.split("-")[1])])
-        for rid, answer in asked.items()
-    )
-    assert held_requests(server) == []
-    return n_whole
-
-
 def paused(*modes: str, update: bool = False) -> Disturb:
     """Pause in these modes, one after the other, maybe load the weights, continue."""
 
@@ -180,12 +157,26 @@ DISTURBED: dict[str, tuple[Disturb, int, int]] = {
 
 
 @pytest.mark.usefixtures("slow_engine")
-@pytest.mark.parametrize("name", DISTURBED)
+@pytest.mark.parametrize(
+    ("disturb", "rounds", "n_whole"), DISTURBED.values(), ids=DISTURBED
+)
 def test_a_disturbed_crowd_gets_exact_answers(
-    pressed: Server, quiet: list[Answer], name: str
+    pressed: Server, quiet: list[Answer], disturb: Disturb, rounds: int, n_whole: int
 ) -> None:
-    disturb, rounds, n_whole = DISTURBED[name]
-    assert under(pressed, quiet, disturb, rounds) == n_whole
+    with crowd(pressed) as asked:
+        running = asked.values()
+        wait_until(
+            lambda: len(held(pressed)) == N_CROWD or any(one.done() for one in running)
+        )
+        for _ in range(rounds):
+            time.sleep(0.4)
+            disturb(pressed, [*asked])
+    wholes = [
+        assert_exact(answer.result(), quiet[int(rid.split("-")[1])])
+        for rid, answer in asked.items()
+    ]
+    assert sum(wholes) == n_whole
+    assert held_requests(pressed) == []
 
 
 def prompt_logprobs(server: Server, prompt: list[int]) -> list[float | None]:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pytest
 import requests
-from hypothesis import HealthCheck, Phase, event, given, settings
-from hypothesis import strategies as st
 
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify.client import Answer
 from agentcore_verify.server import Server
 from tests.helpers.asking import Case, ask, assert_equal, assert_whole
-from tests.helpers.endpoints import CHAT, COMPLETIONS, MESSAGES, RESPONSES, post, send
+from tests.helpers.endpoints import (
+    CHAT,
+    COMPLETIONS,
+    MESSAGES,
+    RESPONSES,
+    Json,
+    body_to,
+    post,
+    send,
+)
 from tests.helpers.servers import held, held_requests
 from tests.helpers.waiting import wait_until
 from tests.sglang_sources.test_api_page import rows
@@ -29,20 +36,16 @@ pytestmark = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
 )
 
-EXAMPLES = 16
+ROUNDS = 16
 PATIENCE = 5
 """Seconds until a client that waits for an answer goes away."""
 
-MESSAGE = {"role": "user", "content": "Say hello."}
 SAMPLING = {"max_new_tokens": 4, "temperature": 0}
-BODIES: dict[str, dict[str, Any]] = {
+BODIES: dict[str, Json] = {
     "/generate": {"input_ids": [5, 6, 7], "return_logprob": True},
-    CHAT: {"messages": [MESSAGE], "max_tokens": 4, "temperature": 0},
-    COMPLETIONS: {"prompt": "Say hello.", "max_tokens": 4, "temperature": 0},
-    RESPONSES: {"input": "Say hello.", "max_output_tokens": 4, "temperature": 0},
-    MESSAGES: {"messages": [MESSAGE], "max_tokens": 4, "temperature": 0},
     "/tokenize": {"prompt": "Say hello."},
     "/detokenize": {"tokens": [5, 6]},
+    **{path: body_to(path, 4) for path in (CHAT, COMPLETIONS, RESPONSES, MESSAGES)},
 }
 NATIVE: dict[str, tuple[str, ...]] = {
     "/generate": (
@@ -84,23 +87,16 @@ IN_SAMPLING = {"stop_token_ids", "logit_bias", "min_new_tokens"}
 """Names that `/generate` takes in its sampling parameters."""
 
 
-@dataclass(frozen=True)
-class Odd:
-    """A request with odd values in some fields."""
-
-    path: str
-    fields: dict[str, Any]
-    stream: bool
-
-    def body(self) -> dict[str, Any]:
-        fields = dict(self.fields)
-        if self.path == "/generate":
-            there = {name: fields.pop(name) for name in IN_SAMPLING & fields.keys()}
-            fields["sampling_params"] = {**SAMPLING, **there}
-        body = {"model": "default", **BODIES[self.path], **fields}
-        if body.get("text") is not None:
-            body.pop("input_ids", None)
-        return {**body, "stream": True} if self.stream else body
+def body_of(path: str, fields: Json, stream: bool) -> Json:
+    """Return a request with these values in some fields."""
+    fields = dict(fields)
+    if path == "/generate":
+        there = {name: fields.pop(name) for name in IN_SAMPLING & fields.keys()}
+        fields["sampling_params"] = {**SAMPLING, **there}
+    body = {"model": "default", **BODIES[path], **fields}
+    if body.get("text") is not None:
+        body.pop("input_ids", None)
+    return {**body, "stream": True} if stream else body
 
 
 def odd_fields(path: str) -> dict[str, list[Any]]:
@@ -112,44 +108,46 @@ def odd_fields(path: str) -> dict[str, list[Any]]:
     }
 
 
-def odd_requests() -> st.SearchStrategy[list[Odd]]:
+def odd_requests() -> Iterator[list[tuple[str, Json]]]:
+    """Yield requests to send together."""
+    chance = random.Random(7)
     fields = {path: odd_fields(path) for path in BODIES}
     assert "required_prefix_token_ids" in fields[CHAT]
-
-    def request(path: str) -> st.SearchStrategy[Odd]:
-        one = st.sampled_from(sorted(fields[path])).flatmap(
-            lambda name: st.tuples(st.just(name), st.sampled_from(fields[path][name]))
-        )
-        some = st.lists(one, max_size=3).map(dict)
-        return st.builds(Odd, st.just(path), some, st.booleans())
-
     # Half are of the endpoint that checks least.
-    path = st.sampled_from(["/generate"] * len(BODIES) + [*BODIES])
-    return st.lists(path.flatmap(request), min_size=6, max_size=12)
+    paths = ["/generate"] * len(BODIES) + [*BODIES]
+    for _ in range(ROUNDS):
+        odds = []
+        for path in chance.choices(paths, k=9):
+            # The same name may be drawn again.
+            names = chance.choices(sorted(fields[path]), k=chance.randrange(4))
+            values = {name: chance.choice(fields[path][name]) for name in names}
+            odds.append((path, body_of(path, values, chance.random() < 0.5)))
+        yield odds
 
 
-def attempt(server: Server, odd: Odd) -> str:
-    """Send a request, and return what became of it."""
-    body = json.dumps(odd.body())  # With NaN, which clients write, too.
-    headers = {"Content-Type": "application/json"}
-    try:
-        answer = requests.post(
-            server.base_url + odd.path, data=body, headers=headers, timeout=PATIENCE
-        )
-    except requests.Timeout:
-        return "not answered in time"
-    except requests.exceptions.ChunkedEncodingError:
-        # SGLang 0.5.10 to 0.5.13 cut a stream that the scheduler refuses.
-        return "cut off"
-    is_stream = "event-stream" in answer.headers.get("Content-Type", "")
-    if answer.status_code == 200 and not is_stream:
-        assert_own_ids(odd, answer.json())
-    return str(answer.status_code)
+def attempt(server: Server, path: str, body: Json) -> None:
+    """Send a request; if it is answered, check the answer."""
+    # SGLang 0.5.10 to 0.5.13 cut a stream that the scheduler refuses.
+    cut = requests.exceptions.ChunkedEncodingError
+    with suppress(requests.Timeout, cut):
+        answer = send_json(server, path, body, timeout=PATIENCE)
+        is_stream = "event-stream" in answer.headers.get("Content-Type", "")
+        if answer.status_code == 200 and not is_stream:
+            assert_own_ids(path, answer.json())
 
 
-def assert_own_ids(odd: Odd, answer: Any) -> None:
+def send_json(
+    server: Server, path: str, body: Any, timeout: float = 60
+) -> requests.Response:
+    """Send a body with NaN in it, which clients write, too."""
+    data, headers = json.dumps(body), {"Content-Type": "application/json"}
+    url = server.base_url + path
+    return requests.post(url, data=data, headers=headers, timeout=timeout)
+
+
+def assert_own_ids(path: str, answer: Any) -> None:
     """Check that an answer has as many IDs as its token count."""
-    if odd.path == "/generate":
+    if path == "/generate":
         for one in answer if isinstance(answer, list) else [answer]:
             meta_info = one["meta_info"]
             if "beam_results" in meta_info:
@@ -158,7 +156,7 @@ def assert_own_ids(odd: Odd, answer: Any) -> None:
             if "output_token_logprobs" in meta_info:
                 given = [row[1] for row in meta_info["output_token_logprobs"]]
                 assert given == one["output_ids"]
-    elif odd.path == CHAT and "token_ids" in answer["choices"][0]:
+    elif path == CHAT and "token_ids" in answer["choices"][0]:
         n_ids = sum(len(choice["token_ids"]) for choice in answer["choices"])
         assert n_ids == answer["usage"]["completion_tokens"]
 
@@ -185,51 +183,30 @@ def quiet(server: Server) -> Answer:
 def test_no_field_of_ours_prompt_or_id_harms_the_server_or_its_streams(
     server: Server, quiet: Answer, release: str
 ) -> None:
-    @settings(
-        max_examples=EXAMPLES,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        # A server that is gone does not come back to try less.
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(odd_requests())
-    def try_together(odds: list[Odd]) -> None:
+    for odds in odd_requests():
         with beside_a_stream(server, quiet), ThreadPoolExecutor(len(odds)) as pool:
-            for outcome in pool.map(partial(attempt, server), odds):
-                event(outcome)
+            [*pool.map(partial(attempt, server), *zip(*odds, strict=True))]
         alive = send(server, "/generate", input_ids=[5], sampling_params=SAMPLING)
         assert alive.status_code == 200
         # These keep a note of what they refuse themselves.
         if not is_between(release, "0.5.10", "0.5.13"):
             assert held_requests(server) == []
 
-    try_together()
 
-
-# On releases that do not check them themselves.
-CRASHING: dict[str, tuple[str, dict[str, Any]]] = {
+# On releases that do not check them themselves; tests/unit has a table of more.
+CRASHING: dict[str, tuple[str, Json]] = {
     "temperature": ("/generate", {"sampling_params": {"temperature": NAN}}),
-    "repetition_penalty": (
-        "/generate",
-        {"sampling_params": {**SAMPLING, "repetition_penalty": 0}},
-    ),
     "top_logprobs_num": (CHAT, {"logprobs": True, "top_logprobs": 10**6}),
     "custom_logit_processor": ("/generate", {"custom_logit_processor": "{}"}),
 }
 
 
-@pytest.mark.parametrize("name", CRASHING)
-def test_a_value_that_crashes_the_engine_is_a_400(server: Server, name: str) -> None:
-    path, fields = CRASHING[name]
-    body = json.dumps({"model": "default", **BODIES[path], **fields})
-    headers = {"Content-Type": "application/json"}
-    answer = requests.post(
-        server.base_url + path, data=body, headers=headers, timeout=60
-    )
-    assert answer.status_code == 400
-    assert name in answer.text
+def test_a_value_that_crashes_the_engine_is_a_400(server: Server) -> None:
+    for name, (path, fields) in CRASHING.items():
+        body = {"model": "default", **BODIES[path], **fields}
+        answer = send_json(server, path, body)
+        assert answer.status_code == 400
+        assert name in answer.text
 
 
 # Slow enough for all requests to run at the same time.
@@ -247,20 +224,16 @@ def test_a_grammar_applies_only_to_its_own_request(
         assert re.fullmatch("[0-9]{3}", grammar.result()["choices"][0]["text"])
 
 
-@pytest.mark.parametrize("temperature", [0, 0.7])
 def test_a_grammar_ends_before_min_tokens_rather_than_by_an_unsampled_token(
-    server: Server, temperature: float
+    server: Server,
 ) -> None:
-    params = {"temperature": temperature, "max_new_tokens": 8, "min_new_tokens": 4}
-    answer = post(
-        server,
-        "/generate",
-        input_ids=[5, 6, 7],
-        sampling_params={**params, "regex": "a"},
-    )
-    assert answer["text"] == "a"
-    assert answer["meta_info"]["finish_reason"]["type"] == "stop"
-    assert len(answer["output_ids"]) == 2
+    for temperature in (0, 0.7):
+        params = {"temperature": temperature, "max_new_tokens": 8, "min_new_tokens": 4}
+        asked = {"input_ids": [5, 6, 7], "sampling_params": {**params, "regex": "a"}}
+        answer = post(server, "/generate", **asked)
+        assert answer["text"] == "a"
+        assert answer["meta_info"]["finish_reason"]["type"] == "stop"
+        assert len(answer["output_ids"]) == 2
 
 
 # As `to_str` of the class returns it, but for the pickle's protocol.

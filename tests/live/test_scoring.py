@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from agentcore_patches.patches.releases import is_between
 from agentcore_verify import cpu
 from agentcore_verify.server import Server
+from tests.helpers import weights
 from tests.helpers.asking import (
     CASES,
     LOGPROB_NOISE,
@@ -28,45 +28,49 @@ from tests.helpers.endpoints import CHAT, post, send
 from tests.helpers.servers import Launch, Trees, held, held_requests
 from tests.helpers.waiting import wait_until
 
-pytestmark = pytest.mark.parametrize(
+in_one_mode = pytest.mark.parametrize(
     "mode", ["default"], indirect=True, scope="session"
 )
 
 PROMPT = [5, 6, 7, 8, 9, 10]
+NOTHING = {"max_new_tokens": 0, "temperature": 0}
 SCORED: dict[str, dict[str, Any]] = {
     "output": {"token_ids_logprob": [10, 11, 12]},
     "prompt": {"token_ids_logprob": [3], "logprob_start_len": 0},
     "prompt, of no IDs": {"logprob_start_len": 0, "top_logprobs_num": 1},
     "no prompt, of no IDs": {},
+    "nothing generated": {
+        **{"token_ids_logprob": [10, 11], "logprob_start_len": 0},
+        **{"top_logprobs_num": 2, "sampling_params": NOTHING},
+    },
 }
-NAMES = [
-    f"{part}_{kind}_logprobs"
-    for part in ("input", "output")
-    for kind in ("token", "top", "token_ids")
-]
+KINDS = ("token", "top", "token_ids")
+NAMES = [f"{part}_{kind}_logprobs" for part in ("input", "output") for kind in KINDS]
 
 
 LABELS = {"label_token_ids": [20, 21], "query": [5, 6, 7], "items": [[8, 9], [10]]}
 TEXTS = {**LABELS, "query": "Is it?", "items": ["yes", "no"]}
-NOTHING = {
-    "input_ids": PROMPT,
-    "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+LAST = {
+    "sampling_params": NOTHING,
     "return_logprob": True,
     "token_ids_logprob": [10, 11],
 }
 OPTIONS = [{"name": "wet"}, {"name": "dry"}]
 QUESTION = {"type": "choice", "id": "out", "question": "Is it?", "options": OPTIONS}
+DOCUMENTS = ["It is.", "A lantern"]
 SCORINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "IDs": ("/v1/score", LABELS),
-    "IDs, softmax": ("/v1/score", {**LABELS, "apply_softmax": True}),
     "items first": ("/v1/score", {**LABELS, "item_first": True}),
     "text": ("/v1/score", {**TEXTS, "apply_softmax": True}),
-    "generate": ("/generate", NOTHING),
-    "generate, prompt too": ("/generate", {**NOTHING, "logprob_start_len": 0}),
-    "batch": (
+    "prompts": (
         "/generate",
-        {**NOTHING, "input_ids": [PROMPT[: 2 + i] for i in range(4)]},
+        {
+            **LAST,
+            "input_ids": [PROMPT[: 2 + i] for i in range(4)],
+            "logprob_start_len": 0,
+        },
     ),
+    "documents": ("/v1/rerank", {"query": "Is it?", "documents": DOCUMENTS}),
     "decisions": ("/v1/decisions", {"input": "Rain.", "questions": [QUESTION]}),
 }
 """Requests that generate nothing, by name; every release serves all but the last."""
@@ -89,24 +93,49 @@ RERANKER = """{#- The answer can only be "yes" or "no". -#}
 """A template by which SGLang takes a decoder for a reranker."""
 
 
+@pytest.fixture(scope="module")
+def reranker(scripted_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the scripted model that SGLang takes for a reranker."""
+    folder = tmp_path_factory.mktemp("reranker") / "model"
+    model = weights.without(scripted_model, folder)
+    vocabulary = model / "tokenizer.json"
+    # The tokens of bytes that no text has.
+    text = vocabulary.read_text().replace('"þ"', '"yes"').replace('"ÿ"', '"no"')
+    vocabulary.write_text(text)
+    (model / "chat_template.jinja").write_text(RERANKER)
+    return model
+
+
+@pytest.fixture(scope="module")
+def rankers(
+    trees: Trees, launch: Launch, reranker: Path
+) -> Iterator[tuple[Server, Server]]:
+    """A patched server and an unpatched one."""
+    with (
+        launch(trees.patched, model=reranker) as patched,
+        launch(trees.vanilla, model=reranker) as stock,
+    ):
+        yield patched, stock
+
+
 def scores(server: Server, name: str) -> tuple[float, ...]:
     """Return the scores that a request of `SCORINGS` gets."""
     path, body = SCORINGS[name]
-    response = send(server, path, model="default", **body)
-    response.raise_for_status()
-    answer = response.json()
+    answer: Any = post(server, path, **body)
     if path == "/generate":
-        answers = answer if isinstance(answer, list) else [answer]
-        return tuple(
-            number
-            for one in answers
-            for kind in ("input_token_ids_logprobs", "output_token_ids_logprobs")
-            for number in _flat(one["meta_info"].get(kind))
-        )
-    if path == "/v1/score":
-        return tuple(_flat(answer["scores"]))
-    decided = answer["answers"]["out"]
-    return (*decided["probabilities"].values(), decided["label_mass"])
+        found = [
+            one["meta_info"][f"{part}_token_ids_logprobs"]
+            for one in answer
+            for part in ("input", "output")
+        ]
+    elif path == "/v1/score":
+        found = answer["scores"]
+    elif path == "/v1/rerank":
+        found = [one["score"] for one in answer]
+    else:
+        decided = answer["answers"]["out"]
+        found = [*decided["probabilities"].values(), decided["label_mass"]]
+    return tuple(_flat(found))
 
 
 def scores_when_idle(server: Server, name: str) -> set[tuple[float, ...]]:
@@ -119,16 +148,13 @@ def scores_when_idle(server: Server, name: str) -> set[tuple[float, ...]]:
 
 def score(server: Server, name: str) -> dict[str, Any]:
     """Return the `meta_info` of a request that asks for logprobs."""
-    answer = send(
-        server,
-        "/generate",
-        input_ids=[*PROMPT, 20 + len(name)],
-        sampling_params={"max_new_tokens": 20, "temperature": 0, "ignore_eos": True},
-        return_logprob=True,
+    asked = {
+        "input_ids": [*PROMPT, 20 + len(name)],
+        "sampling_params": {**NOTHING, "max_new_tokens": 20, "ignore_eos": True},
+        "return_logprob": True,
         **SCORED[name],
-    )
-    answer.raise_for_status()
-    meta_info: dict[str, Any] = answer.json()["meta_info"]
+    }
+    meta_info: dict[str, Any] = post(server, "/generate", **asked)["meta_info"]
     return meta_info
 
 
@@ -147,15 +173,18 @@ def _flat(values: Any) -> list[float]:
     return [] if isinstance(values, str) else [-1 if values is None else values]
 
 
+@in_one_mode
 @pytest.mark.usefixtures("slow_engine")
 def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
     server: Server,
 ) -> None:
     alone = {name: score(server, name) for name in SCORED}
     assert len(alone["output"]["output_token_ids_logprobs"]) == 20
-    assert [len(row) for row in alone["prompt"]["input_token_ids_logprobs"][1:]] == [
-        1
-    ] * len(PROMPT)
+    by_id = alone["prompt"]["input_token_ids_logprobs"]
+    assert [len(row) for row in by_id[1:]] == [1] * len(PROMPT)
+    nothing = alone["nothing generated"]
+    assert len(nothing["output_token_ids_logprobs"]) == 1
+    assert nothing["output_token_logprobs"] == nothing["output_top_logprobs"] == []
     quiet = ask(server, CASES["top_logprobs"])
     with ThreadPoolExecutor() as pool:
         stream = pool.submit(ask, server, CASES["top_logprobs"], stream=True)
@@ -163,80 +192,55 @@ def test_each_request_of_a_batch_gets_the_values_of_its_own_token_ids(
         # Requests that arrive during a pause are prefilled in one batch after it.
         post(server, "/pause_generation", mode="in_place")
         asked = {name: pool.submit(score, server, name) for name in SCORED}
+        body = {**CASES["plain"].body(logprobs=True), "max_tokens": 0}
+        chat = pool.submit(post, server, CHAT, **body)
         time.sleep(0.5)
         post(server, "/continue_generation")
         for name, meta_info in asked.items():
             assert_same_values(meta_info.result(), alone[name])
+    [choice] = chat.result()["choices"]
+    assert choice["token_ids"] == choice["logprobs"]["content"] == []
     assert_whole(stream.result())
     assert_equal(stream.result(), quiet)
     assert held_requests(server) == []
 
 
 @pytest.mark.usefixtures("slow_engine")
-def test_a_request_for_no_token_ids_has_no_logprobs_by_id(server: Server) -> None:
-    nothing = {"max_new_tokens": 0, "temperature": 0}
-    more: dict[str, Any] = {"return_logprob": True, "token_ids_logprob": [10, 11]}
-    more |= {"top_logprobs_num": 2, "logprob_start_len": 0}
-    scoring = {"input_ids": PROMPT, "sampling_params": nothing, **more}
-    alone = post(server, "/generate", **scoring)["meta_info"]
-    asked = CASES["plain"].body()
-    chat = {**asked, "max_tokens": 0, "logprobs": True, "return_token_ids": True}
-
-    with ThreadPoolExecutor(6) as pool:
-        others = pool.map(partial(score, server), ["output", "prompt, of no IDs"])
-        scored = [pool.submit(post, server, "/generate", **scoring) for _ in range(2)]
-        said = [pool.submit(post, server, CHAT, **chat) for _ in range(2)]
-
-    assert len([*others]) == 2
-    for one in scored:
-        answer = one.result()
-        meta_info = answer["meta_info"]
-        assert answer["output_ids"] == []
-        assert meta_info["output_token_logprobs"] == []
-        assert meta_info["output_top_logprobs"] == []
-        assert len(meta_info["output_token_ids_logprobs"]) == 1
-        assert _flat(meta_info["output_token_ids_logprobs"]) == pytest.approx(
-            _flat(alone["output_token_ids_logprobs"]), abs=LOGPROB_NOISE
-        )
-        assert _flat(meta_info["input_token_logprobs"]) == pytest.approx(
-            _flat(alone["input_token_logprobs"]), abs=LOGPROB_NOISE
-        )
-    for one in said:
-        [choice] = one.result()["choices"]
-        assert choice["token_ids"] == choice["logprobs"]["content"] == []
-
-
-@pytest.mark.usefixtures("slow_engine")
 @pytest.mark.parametrize("name", SCORINGS)
 def test_a_scored_prompt_gets_the_scores_of_an_unpatched_server(
-    server: Server, vanilla: Server, release: str, name: str
+    rankers: tuple[Server, Server], release: str, name: str
 ) -> None:
     if name == "decisions" and not is_between(release, "0.5.21", ""):
         pytest.skip(f"SGLang {release} serves no decisions")
-    found = scores_when_idle(server, name)
+    patched, stock = rankers
+    found = scores_when_idle(patched, name)
+    params = {"max_new_tokens": 200, "temperature": 0, "ignore_eos": True}
     with ThreadPoolExecutor() as pool:
-        stream = pool.submit(ask, server, CASES["long"], stream=True)
-        wait_until(lambda: bool(held(server)))
-        beside = [pool.submit(scores, server, name) for _ in range(3)]
+        other = pool.submit(
+            post, patched, "/generate", input_ids=PROMPT, sampling_params=params
+        )
+        wait_until(lambda: bool(held(patched)))
+        beside = [pool.submit(scores, patched, name) for _ in range(3)]
     found |= {one.result() for one in beside}
-    assert_whole(stream.result())
+    assert len(other.result()["output_ids"]) == 200
     assert all(len(one) >= 2 for one in found)
 
     # To the bit, but the last bits depend on the batches that SGLang happens to make.
-    stock: set[tuple[float, ...]] = set()
+    wanted: set[tuple[float, ...]] = set()
 
     def has_all() -> bool:
-        stock.update(scores_when_idle(vanilla, name))
-        return found <= stock
+        wanted.update(scores_when_idle(stock, name))
+        return found <= wanted
 
     wait_until(has_all)
 
 
 def test_an_engine_scores_like_an_unpatched_server(
-    vanilla: Server, trees: Trees, tmp_path: Path
+    rankers: tuple[Server, Server], trees: Trees, tmp_path: Path
 ) -> None:
+    _, stock = rankers
     (script := tmp_path / "engine.py").write_text(ENGINE)
-    options = vanilla.options
+    options = stock.options
     args = ("--model-path", options.model, *cpu.ARGS, "--log-level", "error")
     roots = os.pathsep.join(map(str, (trees.patched, cpu.SITE)))
     done = subprocess.run(
@@ -247,27 +251,4 @@ def test_an_engine_scores_like_an_unpatched_server(
         check=True,
     )
     found = _flat(json.loads(done.stdout.splitlines()[-1]))
-    assert found == pytest.approx(scores(vanilla, "IDs"), abs=LOGPROB_NOISE)
-
-
-@pytest.mark.usefixtures("mode")
-def test_a_decoder_ranks_documents_like_an_unpatched_one(
-    trees: Trees, launch: Launch, scripted_model: Path, tmp_path: Path
-) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(scripted_model, model)
-    vocabulary = model / "tokenizer.json"
-    # The tokens of bytes that no text has.
-    text = vocabulary.read_text().replace('"þ"', '"yes"').replace('"ÿ"', '"no"')
-    vocabulary.write_text(text)
-    (model / "chat_template.jinja").write_text(RERANKER)
-    ranked = []
-    for tree in (trees.patched, trees.vanilla):
-        with launch(tree, model=model) as running:
-            response = send(
-                running, "/v1/rerank", query="Is it?", documents=["It is.", "A lantern"]
-            )
-            assert response.ok, response.text
-            ranked.append([one["score"] for one in response.json()])
-    assert ranked[0] == pytest.approx(ranked[1], abs=LOGPROB_NOISE)
-    assert all(0.01 < score < 0.99 for score in ranked[0])
+    assert found == pytest.approx(scores(stock, "IDs"), abs=LOGPROB_NOISE)

@@ -15,7 +15,6 @@ from tests.helpers.asking import (
     ask,
     assert_equal,
     assert_whole,
-    skip_what_no_grammar_serves,
 )
 from tests.helpers.endpoints import (
     CHAT,
@@ -28,12 +27,16 @@ from tests.helpers.endpoints import (
 )
 from tests.helpers.servers import in_one_mode
 
+# What no check of `verify` asks, which run in each mode, too.
+NAMES = (
+    *("nothing said", "two tool calls", "tools, none called"),
+    *("stop by length inside a character", "n = 2 with tools", "top_logprobs"),
+    "usage on every chunk",
+)
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_stream_equals_a_non_streaming_response(
-    server: Server, release: str, name: str
-) -> None:
-    skip_what_no_grammar_serves(release, name)
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stream_equals_a_non_streaming_response(server: Server, name: str) -> None:
     case = CASES[name]
     whole = ask(server, case)
     streamed = ask(server, case, stream=True)
@@ -67,28 +70,32 @@ def test_content_is_empty_rather_than_null_only_on_request(
         assert choice["message"]["content"] == content, flags
 
 
-@pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("asked", [True, None])
 def test_each_choices_first_chunk_has_the_prompt_on_request(
-    server: Server, asked: bool | None, streaming: bool
+    server: Server, asked: bool | None
 ) -> None:
-    case = CASES["n = 2"]
-    prompt = post(server, CHAT, **case.body())["prompt_token_ids"] if asked else None
-    seen: set[int] = set()
-    for event in answers(server, CHAT, streaming, **case.body(return_token_ids=asked)):
-        for choice in event["choices"]:
-            is_first = choice["index"] not in seen
-            seen.add(choice["index"])
-            assert choice.get("prompt_token_ids") == (prompt if is_first else None)
-    assert seen == {0, 1}
+    body = CASES["n = 2"].body(return_token_ids=asked)
+    prompt = post(server, CHAT, **body)["prompt_token_ids"] if asked else None
+    for streaming in (False, True):
+        seen: set[int] = set()
+        for event in answers(server, CHAT, streaming, **body):
+            for choice in event["choices"]:
+                is_first = choice["index"] not in seen
+                seen.add(choice["index"])
+                assert choice.get("prompt_token_ids") == (prompt if is_first else None)
+        assert seen == {0, 1}
 
 
-FLAT = (
-    *("plain", "nothing said", "emoji", "reasoning, then a tool call"),
-    *("two tool calls", "stop by length inside a character", "a stop string"),
-    *("n = 2 with tools", "top_logprobs"),
-)
-"""Cases in which text is sent at once, or held back, or never sent."""
+PROMPT = [5, 6, 7]
+FLAT: dict[str, tuple[str, Json]] = {
+    name: (CHAT, CASES[name].body())
+    for name in ("emoji", "reasoning, then a tool call", "n = 2 with tools")
+}
+FLAT |= {
+    "completion": (COMPLETIONS, {"prompt": PROMPT, "n": 2}),
+    "echo": (COMPLETIONS, {"prompt": PROMPT, "echo": True, "max_tokens": 60}),
+}
+"""An endpoint, and a request that asks for no entries of logprobs."""
 
 
 def entries_of(choice: Json) -> tuple[list[str], list[float]]:
@@ -96,70 +103,45 @@ def entries_of(choice: Json) -> tuple[list[str], list[float]]:
 
     Alternatives must be named by their IDs, too.
     """
-    logprobs = choice["logprobs"] or {"content": []}
+    logprobs = choice["logprobs"]
     if "content" not in logprobs:
-        for top in logprobs["top_logprobs"] or ():
-            assert all(name.startswith("token_id:") for name in top), top
-        return logprobs["tokens"], logprobs["token_logprobs"]
-    for entry in logprobs["content"]:
-        for top in entry["top_logprobs"]:
-            assert int(top["token"].removeprefix("token_id:")) < 448
-    names = [entry["token"] for entry in logprobs["content"]]
-    return names, [entry["logprob"] for entry in logprobs["content"]]
-
-
-FLAGS = {"return_token_logprobs": True, "return_tokens_as_token_ids": True}
-
-
-def flat_of(server: Server, path: str, streaming: bool, body: Json) -> Json:
-    """Return the flat logprobs of each choice; check each chunk and its entries."""
-    found: Json = defaultdict(list)
-    for event in answers(server, path, streaming, **body, **FLAGS):
-        for choice in event["choices"]:
-            new, ids = choice.get("token_logprobs", []), choice.get("token_ids", [])
-            assert len(new) == len(ids), choice
-            assert new or "token_logprobs" not in choice
-            names, values = entries_of(choice)
-            if "logprobs" in body:
-                assert (names, values) == ([f"token_id:{i}" for i in ids], new)
-            else:
-                assert not values
-            found[choice["index"]] += new
-    return found
+        tops = [name for top in logprobs["top_logprobs"] for name in top]
+        names, values = logprobs["tokens"], logprobs["token_logprobs"]
+    else:
+        entries = logprobs["content"]
+        tops = [top["token"] for entry in entries for top in entry["top_logprobs"]]
+        names = [entry["token"] for entry in entries]
+        values = [entry["logprob"] for entry in entries]
+    assert all(name.startswith("token_id:") for name in tops), tops
+    return names, values
 
 
 @pytest.mark.parametrize("name", FLAT)
 def test_flat_logprobs_and_names_equal_those_of_the_entries(
     server: Server, name: str
 ) -> None:
-    body = CASES[name].body()
-    flags = {"logprobs": True, "return_tokens_as_token_ids": True}
-    chat = post(server, CHAT, **body | flags)["choices"]
-    wanted = {choice["index"]: entries_of(choice)[1] for choice in chat}
-    for streaming, asked in product((False, True), (False, True)):
-        options = {"logprobs": True} if asked else {}
-        found = flat_of(server, CHAT, streaming, body | options)
-        assert found.keys() == wanted.keys()
-        for index, values in found.items():
-            assert values == pytest.approx(wanted[index], abs=LOGPROB_NOISE)
-
-
-@pytest.mark.parametrize("options", [{}, {"n": 2}, {"echo": True}], ids=str)
-def test_flat_logprobs_of_a_completion_equal_its_own(
-    server: Server, options: Json
-) -> None:
-    prompt = post(server, CHAT, **CASES["emoji"].body())["prompt_token_ids"]
-    body = {"prompt": prompt, "max_tokens": 60, "temperature": 0, **options}
-    chat = {**CASES["emoji"].body(logprobs=True), "max_tokens": 60}
-    [choice] = post(server, CHAT, **chat, return_tokens_as_token_ids=True)["choices"]
-    wanted = pytest.approx(entries_of(choice)[1], abs=LOGPROB_NOISE)
-    for streaming in (False, True):
-        found = flat_of(server, COMPLETIONS, streaming, body)
-        assert len(found) == options.get("n", 1)
-        for values in found.values():
-            assert values == wanted
-        if "echo" not in options:
-            assert flat_of(server, COMPLETIONS, streaming, {**body, "logprobs": 2})
+    path, asked = FLAT[name]
+    body = {"temperature": 0, "return_token_logprobs": True, **asked}
+    body["return_tokens_as_token_ids"] = True
+    entries = {"logprobs": 2} if path == COMPLETIONS else {"logprobs": True}
+    found: list[dict[int, list[float]]] = []
+    for streaming, more in product((False, True), ({}, entries)):
+        values: dict[int, list[float]] = defaultdict(list)
+        for event in answers(server, path, streaming, **body, **more):
+            for choice in event["choices"]:
+                new, ids = choice.get("token_logprobs", []), choice.get("token_ids", [])
+                assert len(new) == len(ids), choice
+                assert new or "token_logprobs" not in choice
+                if more and ids and "echo" not in body:
+                    named = [f"token_id:{token_id}" for token_id in ids]
+                    assert entries_of(choice) == (named, new)
+                assert more or not choice["logprobs"]
+                values[choice["index"]] += new
+        found.append(values)
+    for values in found:
+        assert values.keys() == found[0].keys()
+        for index, wanted in found[0].items():
+            assert values[index] == pytest.approx(wanted, abs=LOGPROB_NOISE)
 
 
 @in_one_mode

@@ -16,16 +16,11 @@ def read(task: dict[str, Any]) -> dict[str, Any]:
     asked: Any = {
         "model": "default",
         "max_tokens": 400,
-        "temperature": 0,
         "messages": task["messages"],
-        "extra_body": {"return_token_ids": True},
+        # The SDK has no `temperature`; the server takes it from the body.
+        "extra_body": {"return_token_ids": True, "temperature": 0},
     }
-    try:
-        whole = client.messages.create(**asked)
-    except TypeError:
-        # Later SDKs have no `temperature`; the server takes it from the body.
-        asked["extra_body"]["temperature"] = asked.pop("temperature")
-        whole = client.messages.create(**asked)
+    whole = client.messages.create(**asked)
     prompt = None
     token_ids: list[int] = []
     logprobs: list[float] = []
