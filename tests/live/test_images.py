@@ -296,4 +296,4 @@ def test_vllms_endpoint_refuses_images_that_do_not_fit(
 
 def test_the_check_of_images_passes(vision_server: Server) -> None:
     subject = Subject(vision_server.base_url)
-    assert "a second turn of" in images.check(subject)
+    assert "a second turn of" in images.images(subject)

@@ -60,20 +60,20 @@ def model(**values: Any) -> Model:
 
 
 def test_a_second_turn_that_is_prefilled_as_given_passes() -> None:
-    assert images.check(model()) == "a prompt of 4 tokens; a second turn of 6"
+    assert images.images(model()) == "a prompt of 4 tokens; a second turn of 6"
 
 
 def test_a_second_turn_that_is_prefilled_with_other_ids_fails() -> None:
     with pytest.raises(Failed, match="differ from the input_ids") as failed:
-        images.check(model(can_decode=False, prefilled=[5, 90, 90, 90, 90, 6, 7, 8]))
+        images.images(model(can_decode=False, prefilled=[5, 90, 90, 90, 90, 6, 7, 8]))
     assert failed.value.difference is not None
 
 
 def test_a_chunk_that_lacks_a_logprob_fails() -> None:
     with pytest.raises(Failed, match="chunk 0 has 2 token_ids but 1 logprobs"):
-        images.check(model(n_streamed_logprobs=1))
+        images.images(model(n_streamed_logprobs=1))
 
 
 def test_a_text_model_is_skipped() -> None:
     with pytest.raises(Skipped, match="does not support images"):
-        images.check(model(takes_images=False))
+        images.images(model(takes_images=False))

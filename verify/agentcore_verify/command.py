@@ -36,7 +36,7 @@ from agentcore_patches.shell.terminal import (
 from agentcore_patches.shell.text_output import TextOutput
 
 from . import checks, contract, runner
-from .checks import logprob_mode
+from .checks.logprobs import MEANINGS
 from .documents import (
     render_annotations,
     render_json,
@@ -109,7 +109,7 @@ _LOG_WIDTH = 120
 )
 @click.option(
     "--expect-logprobs",
-    type=click.Choice(logprob_mode.MEANINGS),
+    type=click.Choice(MEANINGS),
     metavar="MEANING",
     help="What logprobs must mean: raw, scaled or renormalized. Default: it is only "
     "reported.",

@@ -50,6 +50,10 @@ Decoder: TypeAlias = Callable[[Sequence[Sequence[int]], bool], list[str]]
 """Decodes sequences of token IDs; the flag tells whether special tokens are kept."""
 
 
+def mode_of(body: Json) -> str:
+    return "streaming" if body.get("stream") else "non-streaming"
+
+
 @dataclass(frozen=True)
 class Exchange:
     """A request and its answer; `where` names the request in messages."""
@@ -62,6 +66,10 @@ class Exchange:
     @property
     def streamed(self) -> bool:
         return bool(self.body.get("stream"))
+
+    @property
+    def mode(self) -> str:
+        return mode_of(self.body)
 
     @property
     def completions(self) -> tuple[Completion, ...]:
@@ -342,8 +350,7 @@ class Subject:
 
     def ask(self, question: str, **more: Any) -> Exchange:
         body = self.body(question, **more)
-        where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
-        return self.send(body, where)
+        return self.send(body, f"{mode_of(body)} '{question}'")
 
     def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
         """The answer to a chat completion request; Failed if there is none."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import Json
 from agentcore_verify.parallel import in_parallel
 from agentcore_verify.probe import MIRROR_KEY
@@ -23,7 +24,8 @@ N_TOKENS = 120
 PROMPTS = ("Name many things.", "Say hello.", "Show me emoji.", "What is my name?")
 
 
-def check(subject: Subject) -> str:
+@check()
+def customized_info(subject: Subject) -> str:
     request: dict[str, Any] = {
         "sampling_params": {
             "temperature": 0,
