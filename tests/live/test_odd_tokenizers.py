@@ -76,15 +76,15 @@ def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
     without_tokenizer: Server,
 ) -> None:
     incremental = streams_new_ids(without_tokenizer)
-    url = without_tokenizer.base_url
+    url = f"{without_tokenizer.base_url}/generate"
     for length in (7, 50, 120, 333):
         params = {"max_new_tokens": length, "temperature": 0, "ignore_eos": True}
         given: dict[str, Any] = {"input_ids": [5, 6, 7], "sampling_params": params}
-        output = client.generate(url, **given, return_prompt_token_ids=True)
+        output = client.post_json(url, {**given, "return_prompt_token_ids": True})
         assert output["prompt_token_ids"] == [5, 6, 7]
         assert_in_step(output)
         ids: list[int] = []
-        for chunk in client.generate_stream(url, **given):
+        for chunk in client.post_stream(url, given):
             assert_in_step(chunk)
             ids = (ids if incremental else []) + chunk["output_ids"]
             assert len(ids) == chunk["meta_info"]["completion_tokens"]

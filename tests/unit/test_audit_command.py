@@ -22,7 +22,6 @@ from agentcore_verify.audit.findings import FINDINGS
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.readers.fields import BadRecord
 from agentcore_verify.audit.results import Audit
-from agentcore_verify.audit.turns import Call
 from tests.helpers.built_records import (
     SHAPES,
     Json,
@@ -194,22 +193,6 @@ def test_rollouts_saved_without_their_trajectory_are_read(
     assert code == 1
     rows = {row["name"]: row for row in json.loads(out)["findings"]}
     assert (rows["ids-missing"]["count"], rows["ids-missing"]["of"]) == (3, 3)
-
-
-@pytest.mark.parametrize("response", [{"x": 1}, None], ids=["whole", "stream"])
-def test_two_calls_of_one_index_in_a_trace_are_two(response: Json | None) -> None:
-    calls = [
-        {"index": 0, "id": id_, "function": {"name": "f", "arguments": "{}"}}
-        for id_ in "ab"
-    ]
-    record: Json = {
-        "trace_id": "t",
-        "completion_token_ids": [],
-        "raw_response": response,
-    }
-    [turn] = turns_of({**record, "response_message": {"tool_calls": calls}})
-    [answer] = turn.answers
-    assert answer.calls == (Call("f", "{}"), Call("f", "{}"))
 
 
 # Bad input.

@@ -168,9 +168,9 @@ class TestOverHttp:
         for body in (b"", b"oops", b"[]"):
             answers(body)
             with pytest.raises(client.BrokenAnswer):
-                client.chat(base_url, messages=[])
+                client.ask(base_url, messages=[])
         with pytest.raises(client.NoAnswer):
-            client.chat("http://127.0.0.1:1", messages=[])
+            client.ask("http://127.0.0.1:1", messages=[])
 
 
 @pytest.fixture(scope="module")

@@ -156,7 +156,8 @@ class Subject:
 
     def _refuses(self, fields: Json) -> bool:
         try:
-            client.chat(self.base_url, api_key=self.api_key, **self._hello(**fields))
+            url = f"{self.base_url}{client.CHAT}"
+            client.post_json(url, self._hello(**fields), api_key=self.api_key)
         except ClientError as error:
             return client.is_refusal(error)
         return False
@@ -253,7 +254,7 @@ class Subject:
         """
         body = self._hello(**profile.fields(stream=False))
         try:
-            answer = self.post("/v1/chat/completions", body).json()
+            answer = self.post(client.CHAT, body).json()
         except (ClientError, ValueError) as error:
             if may_refuse and client.is_refusal(error):
                 return None
@@ -453,9 +454,8 @@ class Subject:
 
     def generate_stream(self, **body: Any) -> Iterator[Json]:
         with self.asking("streaming /generate"):
-            yield from client.generate_stream(
-                self.base_url, api_key=self.api_key, **body
-            )
+            url = f"{self.base_url}/generate"
+            yield from client.post_stream(url, body, api_key=self.api_key)
 
     def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
         url = f"{self.base_url}{path}"
@@ -467,7 +467,7 @@ class Subject:
         return {"non-streaming": [whole], "streaming": list(events)}
 
     def assert_refused(
-        self, body: Json, where: str, *words: str, path: str = "/v1/chat/completions"
+        self, body: Json, where: str, *words: str, path: str = client.CHAT
     ) -> None:
         """Raise Failed unless a request gets an HTTP 400 with these words."""
         with self.asking(where):
