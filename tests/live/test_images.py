@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from agentcore_verify import client
+from agentcore_verify import checks, client
 from agentcore_verify.checks import images
 from agentcore_verify.client import Answer
+from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
 from agentcore_verify.subject import Subject
 from tests.helpers import endpoints, tiny_vision_model
@@ -20,6 +21,8 @@ from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.live import in_sglang, in_vision_processor
 from tests.live.conftest import PassesInSGLang
+from tests.live.defects.planting import ChatStream
+from tests.live.proxy import Defect, Proxy
 
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 QUESTION = ("What is", IMAGE, "this?")
@@ -294,6 +297,30 @@ def test_vllms_endpoint_refuses_images_that_do_not_fit(
     assert served.status_code == 200
 
 
-def test_the_check_of_images_passes(vision_server: Server) -> None:
-    subject = Subject(vision_server.base_url)
-    assert "a second turn of" in images.images(subject)
+class OtherPrompt(Defect):
+    def whole(self, path: str, body: client.Json, response: Any) -> None:
+        if "input_ids" in body:
+            response["prompt_token_ids"].insert(1, 5)
+
+
+class LogprobLost(ChatStream):
+    def choice(self, body: client.Json, choice: client.Json) -> None:
+        if choice.get("token_ids"):
+            choice["logprobs"]["content"].pop()
+
+
+@pytest.mark.parametrize(
+    ("defect", "outcome", "word"),
+    [
+        (Defect, Outcome.PASSED, "a second turn of"),
+        (OtherPrompt, Outcome.FAILED, "differ from the input_ids"),
+        (LogprobLost, Outcome.FAILED, "but 0 logprobs"),
+    ],
+)
+def test_the_check_of_images_finds_each_defect(
+    vision_server: Server, defect: type[Defect], outcome: Outcome, word: str
+) -> None:
+    with Proxy(vision_server.base_url) as proxy:
+        proxy.plant(defect())
+        result = checks.get("images").run(Subject(proxy.url))
+    assert (result.outcome, word in result.message) == (outcome, True), result
