@@ -14,7 +14,7 @@ import pytest
 from agentcore_verify import checks, client, profiles
 from agentcore_verify.contract import LEVELS, RULES, level_of
 from agentcore_verify.profiles import PROFILES, at, named
-from agentcore_verify.report import render_table
+from agentcore_verify.report import page_of
 from agentcore_verify.results import (
     Failed,
     Inconclusive,
@@ -225,7 +225,7 @@ def test_an_expected_meaning_of_logprobs_must_be_seen(
     rules = tuple(rule for rule in made.rules if rule.level in levels)
     made = replace(made, rules=rules)
     assert made.exit_code == code
-    assert ("Nothing shows that logprobs are raw." in render_table(made, 120)) is bool(
+    assert ("Nothing shows that logprobs are raw." in page_of(made).text(120)) is bool(
         code
     )
     assert replace(made, expect_logprobs=None).exit_code == 0

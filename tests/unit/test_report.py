@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from agentcore_verify.documents import render_json, render_junit, render_markdown
-from agentcore_verify.report import render_svg, render_table
+from agentcore_verify.report import page_of
 from agentcore_verify.results import (
     Difference,
     Identity,
@@ -97,13 +97,13 @@ def test_a_run_passes_only_if_a_check_passed(
     made = report(*results, strict=strict)
     assert made.exit_code == code
     assert made.passed is (code == 0)
-    assert render_table(made).count("PASSED") == (code == 0)
+    assert page_of(made).text(80).count("PASSED") == (code == 0)
 
 
-@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("made", [ALL, JUDGED], ids=["checks", "rules"])
 def test_the_table_fits_its_width_and_cuts_no_cell(made: Report, width: int) -> None:
-    text = render_table(made, width)
+    text = page_of(made).text(width)
     assert max(map(len, text.splitlines())) <= width
     for result in made.shown():
         assert result.name in text
@@ -111,7 +111,7 @@ def test_the_table_fits_its_width_and_cuts_no_cell(made: Report, width: int) -> 
 
 
 def test_the_table_shows_sequences_side_by_side() -> None:
-    lines = render_table(ALL, 80).splitlines()
+    lines = page_of(ALL).text(80).splitlines()
     [header] = [line for line in lines if line.split()[:1] == ["at"]]
     assert "non-streaming 'cjk'" in header and "streaming 'cjk'" in header
     [same] = [line for line in lines if "318" in line]
@@ -121,7 +121,7 @@ def test_the_table_shows_sequences_side_by_side() -> None:
 
 
 def test_equal_messages_are_shown_once_and_commands_are_not_broken() -> None:
-    text = render_table(report(PASSED, *UNPATCHED), 40)
+    text = page_of(report(PASSED, *UNPATCHED)).text(40)
     assert "one and 2 more: FAILED" in text
     below = text[text.index("and 2 more") :]
     assert below.count("is missing") == 1
@@ -141,7 +141,7 @@ RUDE = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07 \ud800 <&>\nmore")
     ids=["control characters are escaped", "advice", "no check passed"],
 )
 def test_the_table_says(results: tuple[Result, ...], shown: str) -> None:
-    table = render_table(report(*results), 100)
+    table = page_of(report(*results)).text(100)
     assert shown in table and "reasoning: skipped" not in table
 
 
@@ -216,7 +216,7 @@ def test_markdown_has_a_row_of_the_levels() -> None:
 
 
 def test_svg_shows_the_table() -> None:
-    picture = render_svg(ALL)
+    picture = page_of(ALL).svg()
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")
     shown = "".join(root.itertext()).replace("\xa0", " ")
