@@ -6,7 +6,7 @@ $STUB selects the behaviour:
 
     dies              exits at start
     never-ready       never gets ready
-    busy              rejects the first $STUB_BUSY requests to generate with 503
+    busy              rejects the first two requests to generate with 503
     crashes           crashes at the first chat request
     silent            hangs at the first chat request
     silent-streaming  hangs at streaming requests only
@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/generate" and how == "busy":
             print("the stub is busy", flush=True)
             Handler.n_busy += 1
-            if Handler.n_busy <= int(os.environ["STUB_BUSY"]):
+            if Handler.n_busy <= 2:
                 self.answer(answer, 503)
                 return
         if self.path == "/v1/chat/completions":

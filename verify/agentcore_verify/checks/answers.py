@@ -13,7 +13,7 @@ LENGTHS = (1, 2, 9, 60)
 """`max_tokens` of further answers; some end in the middle of a character."""
 
 
-@check()
+@check(through_router=True)
 def determinism(subject: Subject) -> str:
     """The engine is deterministic: two identical requests get the same answer.
 
@@ -63,7 +63,7 @@ def streaming(subject: Subject) -> str:
     return f"{n_tokens} tokens on {n_chunks} chunks, each with its text"
 
 
-@check(1, 2, 3, 4, 5)
+@check(1, 2, 3, 4, 5, through_router=True)
 def same_ids(subject: Subject) -> str:
     """Streaming and non-streaming answers have the same prompt and completion IDs.
 

@@ -33,7 +33,7 @@ REQUESTS = (
 )
 
 
-@check(9)
+@check(9, through_router=True)
 def concurrency(subject: Subject) -> str:
     """Each of 24 concurrent streams gets the token IDs and logprobs of its own answer.
 

@@ -125,7 +125,7 @@ def _assert_finite(reply: Exchange) -> None:
             )
 
 
-@check(12)
+@check(12, through_router=True)
 def re_score(subject: Subject) -> str:
     """The logprobs of an answer come back when its prompt and its IDs are scored again.
 
@@ -172,7 +172,7 @@ def _distances(subject: Subject, reply: Exchange) -> list[float]:
     return apart
 
 
-@check(13)
+@check(13, through_router=True)
 def logprob_mode(subject: Subject) -> str:
     """Logprobs mean what a trainer expects: raw, scaled or renormalized.
 

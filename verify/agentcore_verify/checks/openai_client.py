@@ -26,7 +26,7 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@check()
+@check(through_router=True)
 def openai_client(subject: Subject) -> str:
     references = [
         subject.reference(question, **options) for question, options in REQUESTS

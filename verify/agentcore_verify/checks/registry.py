@@ -24,6 +24,8 @@ class Check:
         rules: the rules of the contract that it judges: without any it is only run on a
             patched SGLang.
         extra: the extra that it needs, if it is not of the core.
+        through_router: True if it needs only chat requests, /generate and answers that
+            routers pass on.
         text: what must hold, and what a failure means for a trainer.
     """
 
@@ -31,6 +33,7 @@ class Check:
     function: Function
     rules: tuple[int, ...] = ()
     extra: str = ""
+    through_router: bool = False
     text: str = ""
 
     @property
@@ -67,13 +70,16 @@ class Check:
 CHECKS: dict[str, Check] = {}
 
 
-def check(*rules: int, extra: str = "") -> Callable[[Function], Function]:
+def check(
+    *rules: int, extra: str = "", through_router: bool = False
+) -> Callable[[Function], Function]:
     """Add a function to the table, under its name; it judges these rules."""
 
     def add(function: Function) -> Function:
         name = function.__name__.replace("_", "-")
         text = function.__doc__ or sys.modules[function.__module__].__doc__ or ""
-        CHECKS[name] = Check(name, function, rules, extra, inspect.cleandoc(text))
+        text = inspect.cleandoc(text)
+        CHECKS[name] = Check(name, function, rules, extra, through_router, text)
         return function
 
     return add

@@ -33,7 +33,7 @@ REASONING: Requests = (
 )
 
 
-@check(8)
+@check(8, through_router=True)
 def tools(subject: Subject) -> str:
     """Tool calls have their token IDs, on a server with a tool-call parser.
 
@@ -79,7 +79,7 @@ def _is_allowed(subject: Subject, question: str, options: dict[str, Any]) -> boo
     return True
 
 
-@check(8)
+@check(8, through_router=True)
 def reasoning(subject: Subject) -> str:
     """Reasoning has its token IDs, on a server with a reasoning parser.
 
@@ -103,7 +103,7 @@ def reasoning(subject: Subject) -> str:
     return f"{sum(letters.values())} characters of reasoning, with their IDs"
 
 
-@check(6)
+@check(6, through_router=True)
 def choices(subject: Subject) -> str:
     """With n > 1 each choice has its own token IDs, with and without streaming.
 
@@ -129,7 +129,7 @@ def choices(subject: Subject) -> str:
     return "sampled choices, each with its own IDs"
 
 
-@check(7)
+@check(7, through_router=True)
 def stop(subject: Subject) -> str:
     """Stop strings, stop tokens and max_tokens end the token IDs where generation ended.
 
