@@ -175,33 +175,31 @@ def test_the_prompts_ids_are_found_where_a_gateway_moves_those_of_tokens(
     assert profile.prompt_of({"choices": [{"prompt_token_ids": [6]}]}) == (6,)
 
 
-@pytest.mark.parametrize("routes", [False, True])
-@pytest.mark.parametrize("info", [{}, {"version": "1.0"}])
-def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
+@pytest.mark.parametrize(
+    ("info", "ids", "profile", "routes"),
+    [
+        # It gives IDs unasked.
+        *(({}, [1], "", routes) for routes in (False, True)),
+        ({"version": "1.0"}, [1], "", False),
+        # Naming a profile makes no server a patched one.
+        *((STOCK, None, name, False) for name in ("agentcore", "vllm", "sglang")),
+        *((VLLM, None, name, False) for name in ("agentcore", "vllm", "sglang")),
+        ({}, None, "agentcore", False),
+    ],
+)
+def test_a_server_that_is_not_known_to_be_patched_is_judged_by_the_rules(
     verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
+    ids: list[int] | None,
+    profile: str,
     routes: bool,
 ) -> None:
-    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
+    traced = {**answer(token_ids=ids), "prompt_token_ids": ids}
     url = serve(httpserver, info, traced, routes=routes)
-    _, shown, document = verified(url)
-    assert shown.startswith(f"Server at {url}\n") or info
-    assert "patch" not in shown and "RULE" in shown
-    assert (document["by_rules"], document["profile"]) == (True, "agentcore")
-
-
-@pytest.mark.parametrize("profile", ["agentcore", "vllm", "sglang"])
-@pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
-def test_a_named_profile_makes_no_server_a_patched_one(
-    verified: Verified,
-    httpserver: HTTPServer,
-    info: dict[str, Any],
-    profile: str,
-) -> None:
-    url = serve(httpserver, info, answer(token_ids=None), routes=False)
-    code, shown, _ = verified(url, "--profile", profile)
+    code, shown, document = verified(url, *(["--profile", profile] if profile else ()))
     assert code == 1 and "patch" not in shown and "RULE" in shown
+    assert document["by_rules"] and document["profile"] == (profile or "agentcore")
 
 
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])
