@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..differences import first_difference
 from .tokens import BROKEN, Tokens
 from .turns import Answer
 
@@ -155,13 +156,10 @@ def _compared(
     show: Callable[[list[Item]], str],
 ) -> Drift:
     """Compare the sampled tokens with others, between their equal starts and ends."""
-    shorter = min(len(sampled), len(again))
-    start = end = 0
-    while start < shorter and sampled[start] == again[start]:
-        start += 1
-    while end < shorter - start and sampled[-1 - end] == again[-1 - end]:
-        end += 1
-    left, right = sampled[start : len(sampled) - end], again[start : len(again) - end]
+    start = first_difference(sampled, again)
+    left, right = sampled[start:], again[start:]
+    if end := first_difference(left[::-1], right[::-1]):
+        left, right = left[:-end], right[:-end]
     if not (left or right):
         return Drift(len(sampled))
     return Drift(
