@@ -246,16 +246,6 @@ def test_files_that_cannot_be_audited_are_refused(
     assert shown[:2] == (code, "") and says in shown[2]
 
 
-def test_a_line_that_is_too_long_is_refused(
-    audited: Audited, clean: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines, "LONGEST_LINE", 100)
-
-    code, _, err = audited(clean)
-
-    assert code == 2 and f"{clean}, line 1 is longer than" in err
-
-
 def test_an_unrelated_database_is_refused(audited: Audited, tmp_path: Path) -> None:
     file = tmp_path / "other.db"
     database = sqlite3.connect(file)
