@@ -13,8 +13,7 @@ import requests
 from .audit.readers.fields import BadRecord, Record
 from .audit.turns import Call
 from .profiles import AGENTCORE, REASONING, Profile, first_at
-
-Json = dict[str, Any]
+from .profiles import Json as Json
 
 CHAT = "/v1/chat/completions"
 

@@ -45,6 +45,7 @@ from .documents import (
 from .launching import Launching
 from .options import (
     DEVICE,
+    JSON,
     PYTHON,
     SGLANG_DIR,
     STARTUP_TIMEOUT,
@@ -137,12 +138,7 @@ del LAUNCHING["model"]
     is_flag=True,
     help="Also fail if a check was not exercised.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document on stdout instead of the table, errors included.",
-)
+@JSON
 @QUIET
 @verbose_option("Show what each check saw, even if it passed.")
 @COLOR

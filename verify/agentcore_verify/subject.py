@@ -452,19 +452,17 @@ class Subject:
     def generate(self, **body: Any) -> Any:
         return self.post_json("/generate", body)
 
-    def generate_stream(self, **body: Any) -> Iterator[Json]:
-        with self.asking("streaming /generate"):
-            url = f"{self.base_url}/generate"
-            yield from client.post_stream(url, body, api_key=self.api_key)
+    def post_stream(
+        self, path: str, body: Json, *, done: bool = True
+    ) -> Iterator[Json]:
+        url = f"{self.base_url}{path}"
+        return client.post_stream(url, body, api_key=self.api_key, done=done)
 
     def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
-        url = f"{self.base_url}{path}"
         body = {"model": self.model, "temperature": 0, **body}
-        whole = client.post_json(url, body, api_key=self.api_key)
         # The streams of the other endpoints may end without [DONE].
-        done = path == "/v1/completions"
-        events = client.post_stream(url, body, api_key=self.api_key, done=done)
-        return {"non-streaming": [whole], "streaming": list(events)}
+        events = self.post_stream(path, body, done=path == "/v1/completions")
+        return {"non-streaming": [self.post_json(path, body)], "streaming": [*events]}
 
     def assert_refused(
         self, body: Json, where: str, *words: str, path: str = client.CHAT

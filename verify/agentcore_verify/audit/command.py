@@ -10,7 +10,7 @@ from agentcore_patches.errors import UsageError
 from agentcore_patches.shell.options import COLOR, QUIET, Asked, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
-from ..options import PathOption, assert_writable, file_option, write_file
+from ..options import JSON, PathOption, assert_writable, file_option, write_file
 from .auditor import Auditor
 from .lines import STDIN, turns_in
 from .report import page_of, render_json
@@ -33,12 +33,7 @@ from .tokens import Tokens
     metavar="SHARE",
     help="The share of tokens that may differ when the text is re-tokenized.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document on stdout instead of the table, errors included.",
-)
+@JSON
 @file_option("--svg", "Write the table as an SVG picture.")
 @QUIET
 @verbose_option("Explain each finding, even if it was not found.")

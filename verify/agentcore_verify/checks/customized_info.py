@@ -56,11 +56,12 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
     """Check every chunk, and that all tokens arrived; returns the number of chunks."""
     where = "streaming /generate"
     chunks: list[list[int]] = []
-    for position, chunk in enumerate(subject.generate_stream(**request)):
-        if "error" in chunk:
-            raise Failed(f"{where}: the stream has an error event: {chunk['error']}")
-        _assert_aligned(subject, f"{where}, chunk {position}", chunk)
-        chunks.append(chunk["output_ids"])
+    with subject.asking(where):
+        for position, chunk in enumerate(subject.post_stream("/generate", request)):
+            if "error" in chunk:
+                raise Failed(f"{where}: an error event: {chunk['error']}")
+            _assert_aligned(subject, f"{where}, chunk {position}", chunk)
+            chunks.append(chunk["output_ids"])
     incremental = subject.info.get("stream_output")
     if incremental is None:  # Unknown; a cumulative chunk starts with the last one.
         incremental = any(b[: len(a)] != a for a, b in itertools.pairwise(chunks))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from ...profiles import PROMPT, RECORDED_IDS, as_id, first_at
-from ..turns import Answer, History, Json, Span, Turn
+from ...profiles import PROMPT, RECORDED_IDS, Json, as_id, first_at
+from ..turns import Answer, History, Span, Turn
 from .fields import BadRecord, Record
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from ...profiles import REASONING
-from ..turns import Call, Json, Message
+from ...profiles import REASONING, Json
+from ..turns import Call, Message
 
 LARGEST_ID = 2**31 - 1
 
