@@ -57,15 +57,11 @@ def found_in(lines: Sequence[Json]) -> dict[str, Finding]:
 # Clean recordings.
 
 
-@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_is_read_like_chat(shape: str, whole: bool) -> None:
+def test_every_shape_is_read_like_chat(shape: str) -> None:
     turns = conversation(2, reasoning=True, call=True)
-    for turn in turns if not whole else ():
-        turn.prompt = turn.ids = turn.logprobs = None
-        turn.spans = []
     of_chat = [read for line in records(turns) for read in turns_of(line)]
-    seen = [read for line in kept(shape, whole=whole) for read in turns_of(line)]
+    seen = [read for line in kept(shape) for read in turns_of(line)]
     for turn, chat, read in zip(turns, of_chat, seen, strict=True):
         [expected], [answer] = chat.answers, read.answers
         if shape == "completions":
