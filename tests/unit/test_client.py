@@ -123,56 +123,40 @@ class TestResponse:
                 client.read_response(client.post_json(httpserver.url_for("/x"), {}))
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for 127.0.0.1 that only its own file vouches for, with its key."""
-    file = tmp_path_factory.mktemp("ca") / "ca.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048"),
-            *("-days", "2", "-subj", "/CN=ca"),
-            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", file, "-out", file),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return file
-
-
 @pytest.fixture
-def private(certificate: Path) -> Iterator[HTTPServer]:
-    """A TLS server with that certificate."""
+def private(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A TLS server, and the file that alone vouches for its certificate."""
+    file = tmp_path / "ca.pem"
+    command = (
+        "openssl req -x509 -nodes -newkey rsa:2048 -days 2 -subj /CN=ca -addext "
+        f"subjectAltName=IP:127.0.0.1 -keyout {file} -out {file}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    context.load_cert_chain(file)
     with HTTPServer("127.0.0.1", ssl_context=context) as server:
         server.expect_request(re.compile(".*")).respond_with_json({"data": []})
-        yield server
+        yield server.url_for("").removesuffix("/"), file
 
 
-@pytest.mark.parametrize("variable", client.CERTIFICATES)
-@pytest.mark.parametrize("kind", ["its own", "none", "no such file"])
 def test_a_private_certificate_is_trusted_by_a_variable_and_no_proxy_is_used(
-    private: HTTPServer,
-    certificate: Path,
+    private: tuple[str, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    variable: str,
-    kind: str,
 ) -> None:
+    url, certificate = private
     for name in client.CERTIFICATES:
         monkeypatch.delenv(name, raising=False)
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    file = {"its own": certificate, "none": "", "no such file": "/no/such"}[kind]
-    monkeypatch.setenv(variable, str(file))
-    url = private.url_for("").removesuffix("/")
-    assert url.startswith("https://")
-    if kind == "its own":
+    for variable in client.CERTIFICATES:
+        for file, hint in (("", "SSL_CERT_FILE"), ("/no/such", "/no/such")):
+            monkeypatch.setenv(variable, file)
+            with pytest.raises(client.NoAnswer):
+                client.post_json(f"{url}/x", {})
+            assert main(["verify", "--base-url", url]) == 6
+            error, told = capsys.readouterr().err.splitlines()
+            assert error == f"error: No server answers at {url}." and hint in told
+        monkeypatch.setenv(variable, str(certificate))
         assert client.post_json(f"{url}/x", {}) == {"data": []}
-        return
-    with pytest.raises(client.NoAnswer):
-        client.post_json(f"{url}/x", {})
-    assert main(["verify", "--base-url", url]) == 6
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error == f"error: No server answers at {url}."
-    assert ("SSL_CERT_FILE" if kind == "none" else "/no/such") in hint
+        monkeypatch.delenv(variable)
