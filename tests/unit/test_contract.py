@@ -321,23 +321,6 @@ def test_the_program_token_exact_has_the_checks_of_rules_and_launches_nothing(
     assert (code, err) == (6, f"error: No server answers at {url}.\n")
 
 
-@pytest.mark.parametrize("is_sglang", [False, True])
-def test_only_sglang_gets_the_advice_of_its_option(
-    served: Serve, is_sglang: bool
-) -> None:
-    ids = iter(range(9))
-    subject = served(
-        lambda *args, **more: {
-            "choices": [choice(next(ids))],
-            "prompt_token_ids": [5],
-        }
-    )
-    subject.is_sglang = is_sglang
-    with pytest.raises(Inconclusive) as raised:
-        subject.reference("plain")
-    assert ("deterministic-inference" in raised.value.advice) is is_sglang
-
-
 @pytest.mark.parametrize(
     ("refused", "verdicts"),
     [
