@@ -1,6 +1,6 @@
 """The checks.
 
-A check is a function with the decorator `check`, which returns in a few words what it saw,
+A check is a function with the decorator `check`. It returns in a few words what it saw,
 or raises one of the exceptions of `results`. Its docstring, or that of its module, is a
 summary in one line, then what must hold, and what a failure means for a trainer.
 """

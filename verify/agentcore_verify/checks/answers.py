@@ -18,8 +18,8 @@ def determinism(subject: Subject) -> str:
     """The engine is deterministic: two identical requests get the same answer.
 
     The checks that compare answers need this: if two identical requests get different
-    answers, they are inconclusive. For a trainer, a rollout then cannot be repeated; the
-    patches have no influence on this.
+    answers, they are inconclusive. For a trainer, a rollout then cannot be repeated;
+    the patches have no influence on this.
     """
     questions = ("plain", "emoji", "long")
     for question in questions:
@@ -31,9 +31,9 @@ def determinism(subject: Subject) -> str:
 def non_streaming(subject: Subject) -> str:
     """A non-streaming answer has the token IDs of its prompt and of each choice.
 
-    `prompt_token_ids` of the response decode to the prompt, `choices[i].token_ids` to the
-    text of the choice; there are as many as `usage` counts, including the stop token. If
-    not, a trainer learns other tokens than the model generated.
+    `prompt_token_ids` of the response decode to the prompt, `choices[i].token_ids` to
+    the text of the choice; there are as many as `usage` counts, including the stop
+    token. If not, a trainer learns other tokens than the model generated.
     """
     n_tokens = 0
     for question in QUESTIONS:
@@ -47,9 +47,10 @@ def non_streaming(subject: Subject) -> str:
 def streaming(subject: Subject) -> str:
     """A stream has its prompt's IDs once, and each new token ID with its text or before it.
 
-    `prompt_token_ids` are on the first chunk and no other. The `token_ids` of all chunks,
-    joined, decode to the joined text, and no chunk has text whose IDs come later. If not, a
-    trainer that cuts rollouts at chunks assigns tokens to the wrong step.
+    `prompt_token_ids` are on the first chunk and no other. The `token_ids` of all
+    chunks, joined, decode to the joined text, and no chunk has text whose IDs come
+    later. If not, a trainer that cuts rollouts at chunks assigns tokens to the wrong
+    step.
     """
     n_tokens = n_chunks = 0
     for question in QUESTIONS:
@@ -67,9 +68,9 @@ def streaming(subject: Subject) -> str:
 def same_ids(subject: Subject) -> str:
     """Streaming and non-streaming answers have the same prompt and completion IDs.
 
-    The `token_ids` of all chunks, joined, equal those of the non-streaming answer, up to the
-    stop token or `max_tokens`. If not, tokens were lost, repeated or swapped, and a trainer
-    computes its loss on a sequence that the model never sampled.
+    The `token_ids` of all chunks, joined, equal those of the non-streaming answer, up
+    to the stop token or `max_tokens`. If not, tokens were lost, repeated or swapped,
+    and a trainer computes its loss on a sequence that the model never sampled.
     """
     answers = [both_modes(subject, question)[0] for question in QUESTIONS]
     answers += [both_modes(subject, "emoji", max_tokens=n)[0] for n in LENGTHS]
@@ -82,9 +83,10 @@ def same_ids(subject: Subject) -> str:
 def held_back_text(subject: Subject) -> str:
     """Token IDs are sent even while their text is held back, as for half of an emoji.
 
-    A token that is only a part of a character has no text until the character is complete.
-    Its ID is sent with the next chunk of its choice, at the latest with finish_reason. If
-    not, the IDs that a trainer gets have a hole at every emoji or Chinese character.
+    A token that is only a part of a character has no text until the character is
+    complete. Its ID is sent with the next chunk of its choice, at the latest with
+    finish_reason. If not, the IDs that a trainer gets have a hole at every emoji or
+    Chinese character.
     """
     n_parts = 0
     for question in ("emoji", "cjk"):

@@ -38,8 +38,8 @@ def concurrency(subject: Subject) -> str:
     """Each of 24 concurrent streams gets the token IDs and logprobs of its own answer.
 
     Under load the engine's outputs queue up. Each stream still has the IDs of its own
-    prompt, and IDs that decode to its own text, none lost. If not, rollouts are mixed up or
-    incomplete, and only under load.
+    prompt, and IDs that decode to its own text, none lost. If not, rollouts are mixed
+    up or incomplete, and only under load.
     """
     requests = [
         (question, tools)
@@ -74,9 +74,9 @@ def concurrency(subject: Subject) -> str:
 def interruption(subject: Subject) -> str:
     """After a disconnect or an abort, token IDs are right and the server keeps running.
 
-    An aborted stream has the first IDs of its answer, none repeated and none lost. After a
-    client has disconnected the next request gets its own answer. If not, one interrupted
-    rollout spoils another one, or its own last tokens are wrong.
+    An aborted stream has the first IDs of its answer, none repeated and none lost.
+    After a client has disconnected the next request gets its own answer. If not, one
+    interrupted rollout spoils another one, or its own last tokens are wrong.
     """
     n_early = _disconnect(subject)
     _assert_serves_on(subject)

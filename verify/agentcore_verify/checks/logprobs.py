@@ -46,9 +46,9 @@ def logprobs(subject: Subject) -> str:
     """With logprobs, each chunk has exactly one logprob for each of its token IDs.
 
     They are in the order of the `token_ids` of the chunk, with the tokens, values and
-    top_logprobs of the non-streaming answer: in text, in reasoning, in tool calls and where
-    text is held back. If not, a trainer pads missing logprobs with zeros or assigns them to
-    other tokens, and training goes wrong silently.
+    top_logprobs of the non-streaming answer: in text, in reasoning, in tool calls and
+    where text is held back. If not, a trainer pads missing logprobs with zeros or
+    assigns them to other tokens, and training goes wrong silently.
     """
     subject.require_logprobs()
     farthest = n_logprobs = 0.0
@@ -129,10 +129,10 @@ def _assert_finite(reply: Exchange) -> None:
 def re_score(subject: Subject) -> str:
     """The logprobs of an answer come back when its prompt and its IDs are scored again.
 
-    `prompt_token_ids` and `token_ids` are sent back as a prompt of IDs, and each sampled token
-    must have the logprob that the answer gave it. A lost, swapped or wrong ID, another prompt
-    than the returned one or a stale cache changes them. If not, a trainer compares its policy
-    with logprobs of something else.
+    `prompt_token_ids` and `token_ids` are sent back as a prompt of IDs, and each
+    sampled token must have the logprob that the answer gave it. A lost, swapped or
+    wrong ID, another prompt than the returned one or a stale cache changes them. If
+    not, a trainer compares its policy with logprobs of something else.
     """
     subject.require_logprobs()
     subject.reference("plain")  # Measures the noise.
@@ -176,10 +176,11 @@ def _distances(subject: Subject, reply: Exchange) -> list[float]:
 def logprob_mode(subject: Subject) -> str:
     """Logprobs mean what a trainer expects: raw, scaled or renormalized.
 
-    At a temperature of 0.7 and a top-p of 0.9, two tokens' logprobs at one position differ as
-    much as in the raw distribution, or by 1 / 0.7 of that if they were scaled; they are
-    renormalized if those of the tokens that top-p drops are gone. It is only reported, unless
-    --expect-logprobs names a meaning. If not, a trainer corrects for a policy that was not used.
+    At a temperature of 0.7 and a top-p of 0.9, two tokens' logprobs at one position
+    differ as much as in the raw distribution, or by 1 / 0.7 of that if they were
+    scaled; they are renormalized if those of the tokens that top-p drops are gone. It
+    is only reported, unless --expect-logprobs names a meaning. If not, a trainer
+    corrects for a policy that was not used.
     """
     asked = {"logprobs": True, "top_logprobs": TOP, "max_tokens": 96, **SAMPLING}
     subject.require_logprobs("top_logprobs")

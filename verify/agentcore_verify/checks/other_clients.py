@@ -39,9 +39,9 @@ FLAT = "return_token_logprobs"
 def opt_out(subject: Subject) -> str:
     """return_token_ids: false gives the answer of an unpatched server.
 
-    No chunk and no response has a new field, and everything else is as in other answers,
-    apart from random IDs and times. If not, a trainer's other clients get fields that they
-    do not expect.
+    No chunk and no response has a new field, and everything else is as in other
+    answers, apart from random IDs and times. If not, a trainer's other clients get
+    fields that they do not expect.
     """
     n_events = 0
     for question, options in REQUESTS:
@@ -93,9 +93,10 @@ def _bare(value: Any) -> Any:
 def other_endpoints(subject: Subject) -> str:
     """/v1/completions and /v1/messages answer as before, without the new fields.
 
-    Both endpoints share code with the chat endpoint. Their text is equal with and without
-    streaming, their streams end as they should, and no answer has a field of the patches.
-    If not, other users of the server that a trainer runs get broken answers.
+    Both endpoints share code with the chat endpoint. Their text is equal with and
+    without streaming, their streams end as they should, and no answer has a field of
+    the patches. If not, other users of the server that a trainer runs get broken
+    answers.
     """
     completions = {"prompt": line("plain").question, "max_tokens": 32, "logprobs": 1}
     _check(subject, "/v1/completions", completions, _completion_text)
@@ -145,12 +146,12 @@ def _message_text(answers: list[Json]) -> str:
 def other_traces(subject: Subject) -> str:
     """Completions, messages, responses and "token_id:N" give the trace of the chat endpoint.
 
-    With `return_token_ids: true`, `/v1/completions`, `/v1/messages` and `/v1/responses` return
-    the prompt's IDs, the completion's and its logprobs, with and without streaming, and they
-    equal those of the same prompt in chat.
+    With `return_token_ids: true`, `/v1/completions`, `/v1/messages` and `/v1/responses`
+    return the prompt's IDs, the completion's and its logprobs, with and without
+    streaming, and they equal those of the same prompt in chat.
     `return_tokens_as_token_ids: true` names each token of the logprobs by its ID, and
-    `return_token_logprobs: true` repeats their numbers alone. If not, trainers that read these
-    places lose their samples without a message.
+    `return_token_logprobs: true` repeats their numbers alone. If not, trainers that
+    read these places lose their samples without a message.
     """
     chat = subject.reference(QUESTION, separate_reasoning=True)
     messages = line(QUESTION).messages

@@ -37,10 +37,10 @@ REASONING: Requests = (
 def tools(subject: Subject) -> str:
     """Tool calls have their token IDs, on a server with a tool-call parser.
 
-    The parser holds text back until a call is complete. The IDs are sent with the chunk that
-    has the text of the call, at the latest with finish_reason; joined they are those of the
-    non-streaming answer. If not, an agent's trainer gets tool calls without the tokens that
-    the model generated for them.
+    The parser holds text back until a call is complete. The IDs are sent with the chunk
+    that has the text of the call, at the latest with finish_reason; joined they are
+    those of the non-streaming answer. If not, an agent's trainer gets tool calls
+    without the tokens that the model generated for them.
     """
     if subject.is_patched:
         subject.require_parser("--tool-call-parser")
@@ -83,9 +83,9 @@ def _is_allowed(subject: Subject, question: str, options: dict[str, Any]) -> boo
 def reasoning(subject: Subject) -> str:
     """Reasoning has its token IDs, on a server with a reasoning parser.
 
-    Chunks with `reasoning_content` have the IDs of that text, tags included; joined with the
-    others they are those of the non-streaming answer. If not, a trainer loses the reasoning,
-    most of what a reasoning model is trained on.
+    Chunks with `reasoning_content` have the IDs of that text, tags included; joined
+    with the others they are those of the non-streaming answer. If not, a trainer loses
+    the reasoning, most of what a reasoning model is trained on.
     """
     requests, asking = REASONING[:1], {}
     subject.require_parser("--reasoning-parser")
@@ -107,9 +107,9 @@ def reasoning(subject: Subject) -> str:
 def choices(subject: Subject) -> str:
     """With n > 1 each choice has its own token IDs, with and without streaming.
 
-    Two choices of greedy decoding are equal in both modes. Of three sampled choices, which
-    differ, the IDs of each decode to the text of that choice. If not, a trainer that samples
-    a group of answers per question assigns rewards to the wrong tokens.
+    Two choices of greedy decoding are equal in both modes. Of three sampled choices,
+    which differ, the IDs of each decode to the text of that choice. If not, a trainer
+    that samples a group of answers per question assigns rewards to the wrong tokens.
     """
     if subject.is_patched:  # vLLM refuses n > 1 with greedy decoding.
         both_modes(subject, "plain", n=2)
@@ -133,9 +133,9 @@ def choices(subject: Subject) -> str:
 def stop(subject: Subject) -> str:
     """Stop strings, stop tokens and max_tokens end the token IDs where generation ended.
 
-    In both modes the IDs are the first ones of the answer without that limit. They include
-    the stop token and the tokens of the stop string, which the text does not. If not, a
-    trainer never sees the token with which the model should learn to stop.
+    In both modes the IDs are the first ones of the answer without that limit. They
+    include the stop token and the tokens of the stop string, which the text does not.
+    If not, a trainer never sees the token with which the model should learn to stop.
     """
     full = subject.reference("plain")
     [completion] = full.completions
