@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from agentcore_patches.command.cli import main
 from agentcore_verify import checks
 from agentcore_verify.identity import find_profile, identify
 from agentcore_verify.results import Identity, Report
-from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
 
@@ -35,17 +33,6 @@ def verified(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Verified:
         return code, capsys.readouterr().out, json.loads(file.read_text())
 
     return run
-
-
-def test_a_patched_server_is_reported_with_its_version() -> None:
-    run = _Run(Options(), progress=None)  # type: ignore[arg-type]
-    info = {"version": "0.9", "patches": ["core", "vllm-api"], "release": None}
-    server = SimpleNamespace(info={"agentcore_patches": info})
-    run._note_patches_of(server)  # type: ignore[arg-type]
-    assert " ".join(run.draft.notes) == (
-        "The server has agentcore-patch 0.9: core, vllm-api. agentcore-patch 0.9 does "
-        "not support the release that this server runs."
-    )
 
 
 STOCK = {"version": "0.5.9", "mem_fraction_static": 0.8}
@@ -99,6 +86,10 @@ def test_a_server_with_older_patches_is_not_checked(
     assert code == 1 and document["passed"] is False
     assert shown.startswith("FAILED: The ") and shown.count("\n") == 1
     assert "by an older agentcore-patch. Run" in shown
+    notes = " ".join(document["notes"])
+    assert ("agentcore-patch 0.2.0 does not support the release" in notes) is (
+        info is OLD
+    )
     assert [check["name"] for check in document["checks"]] == [*checks.NAMES]
 
 
