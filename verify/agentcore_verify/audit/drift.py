@@ -27,12 +27,14 @@ class Drift:
         differing: how many of these the text does not give again.
         cause: why; empty if none differs.
         seen: the tokens on both sides.
+        finding: `drift`, or `text-differs` if the IDs do not decode to the text.
     """
 
     tokens: int
     differing: int = 0
     cause: str = ""
     seen: str = ""
+    finding: str = ""
 
 
 class TextDiffers(Exception):
@@ -40,10 +42,13 @@ class TextDiffers(Exception):
 
 
 def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
-    """Compare the IDs with the IDs of the text, if recorded, or raise TextDiffers."""
+    """Compare the IDs with the IDs of the text, if recorded."""
     if answer.ids:
         body = tokens.without_end(answer.ids)
-        again, cause = _text_to_tokenize(answer, body, stops, tokens)
+        try:
+            again, cause = _text_to_tokenize(answer, body, stops, tokens)
+        except TextDiffers as differs:
+            return Drift(0, seen=str(differs), finding="text-differs")
         # Another text may have the same tokens if the tokenizer normalizes it.
         return _compared(
             body,
@@ -167,6 +172,7 @@ def _compared(
         differing=max(len(left), len(right)),
         cause=cause_of(left, right),
         seen=f"sampled {show(left)}, tokenized again {show(right)}",
+        finding="drift",
     )
 
 
@@ -257,4 +263,5 @@ def _compare_counts(
         differing=abs(answer.tokens - again),
         cause="another number of tokens",
         seen=f"sampled {answer.tokens} tokens, tokenized again {again}",
+        finding="drift",
     )
