@@ -240,16 +240,9 @@ def _side_by_side(difference: Difference) -> Table:
     table.add_column(difference.left, overflow="fold")
     table.add_column(difference.right, overflow="fold")
     for row in difference.rows:
-        left, right = row.left or "-", row.right or "-"
-        if row.same:
-            table.add_row("", str(row.position), left, right)
-        else:
-            table.add_row(
-                Text(">", "bold"),
-                Text(str(row.position), "bold"),
-                Text(left, "bold green" if row.left else "dim"),
-                Text(right, "bold red" if row.right else "dim"),
-            )
+        marker, style = ("", "") if row.same else (">", "bold")
+        cells = (marker, str(row.position), row.left or "-", row.right or "-")
+        table.add_row(*cells, style=style)
     return table
 
 
