@@ -107,15 +107,11 @@ def _logprobs(subject: Subject, reply: Exchange) -> tuple[Json, ...]:
 
 
 def _assert_finite(reply: Exchange) -> None:
-    found = [
-        (position, entry["logprob"])
-        for completion in reply.completions
-        for position, entry in enumerate(completion.logprobs or ())
-    ]
-    if not found:
+    entries = reply.completions[0].logprobs
+    if not entries:
         raise Skipped("Answers have no logprobs.")
-    for position, value in found:
-        if is_invented(value):
+    for position, entry in enumerate(entries):
+        if is_invented(value := entry["logprob"]):
             raise Failed(
                 f"{reply.where}: the logprob at position {position} is {value}."
             )
