@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from agentcore_verify import checks
 from agentcore_verify import router as routers
 
-THROUGH_ROUTER = routers.THROUGH_ROUTER
+THROUGH_ROUTER = [name for name in checks.NAMES if checks.get(name).through_router]
 FIELDS = [field.name for field in routers.FIELDS]
 
 pytestmark = pytest.mark.parametrize("mode", ["default"], indirect=True)

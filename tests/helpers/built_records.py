@@ -176,18 +176,11 @@ SHAPES = (
 """The other shapes that `audit` reads."""
 
 
-def kept(shape: str, *, whole: bool = True) -> list[Json]:
-    """Return `conversation(2, reasoning=True, call=True)` in another shape.
-
-    If it is not whole, it has no IDs, logprobs and weight versions.
-    """
+def kept(shape: str) -> list[Json]:
+    """Return `conversation(2, reasoning=True, call=True)` in another shape."""
     file = Path(__file__).with_name("recordings.jsonl")
     lines = map(json.loads, file.read_text("utf-8").splitlines())
-    return [
-        line["record"]
-        for line in lines
-        if (line["shape"], line["whole"]) == (shape, whole)
-    ]
+    return [line["record"] for line in lines if line["shape"] == shape]
 
 
 def write(file: Path, lines: Iterable[Json]) -> Path:

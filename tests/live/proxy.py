@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
-from http.client import HTTPConnection, HTTPResponse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit
 
+import requests
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from agentcore_verify import client
 from agentcore_verify.client import Json
 
 
@@ -18,7 +20,7 @@ class Cut(Exception):
     """Raised by a stream that ends in the middle, as if that were its end."""
 
 
-class Lost(Exception):
+class Lost(ConnectionError):
     """Raised by a stream whose connection breaks in the middle."""
 
 
@@ -43,6 +45,10 @@ class Defect:
         return events
 
 
+class Silent(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None: ...
+
+
 class Proxy:
     """Passes requests on to `target`, through the currently planted defect.
 
@@ -51,34 +57,18 @@ class Proxy:
 
     def __init__(self, target: str, api_key: str | None = None) -> None:
         self.defect = Defect()
-        self._key = f"Bearer {api_key}" if api_key else None
         self.most_streaming = 0
         """The largest number of streams open at a time since a defect was planted."""
         self.n_streaming = 0
         """The number of streams open now."""
-        self._target = urlsplit(target)
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle(self) -> None:
-                with suppress(ConnectionError):  # The client may disconnect.
-                    super().handle()
-
-            def do_GET(self) -> None:
-                proxy.pass_on(self, b"")
-
-            def do_POST(self) -> None:
-                length = int(self.headers.get("Content-Length", 0))
-                proxy.pass_on(self, self.rfile.read(length))
-
-            def log_message(self, format: str, *args: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.socket.listen(128)  # Many clients connect at once.
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._target = target
+        self._key = f"Bearer {api_key}" if api_key else None
         self._lock = threading.Lock()
+        application = Request.application(self._pass_on)
+        self._server = make_server(
+            "127.0.0.1", 0, application, threaded=True, request_handler=Silent
+        )
+        self._thread = threading.Thread(target=self._server.serve_forever)
 
     def plant(self, defect: Defect) -> None:
         self.defect = defect
@@ -98,82 +88,63 @@ class Proxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
-    def pass_on(self, client: BaseHTTPRequestHandler, raw: bytes) -> None:
-        path = client.path
-        body: Json = json.loads(raw) if raw else {}
-        if self._key and client.headers.get("Authorization") != self._key:
-            self._answer(client, 401, b'{"error":"Unauthorized"}')
-            return
-        if refused := self.defect.refusal(path, body):
-            status, told = refused
-            self._answer(client, status, json.dumps(told).encode())
-            return
-        if raw:
+    def _pass_on(self, request: Request) -> Response:
+        path, body = request.full_path.rstrip("?"), None
+        if self._key and request.headers.get("Authorization") != self._key:
+            return _json({"error": "Unauthorized"}, 401)
+        if request.method == "POST":
+            body = request.get_json(force=True)
+        if refused := self.defect.refusal(path, body or {}):
+            return _json(refused[1], refused[0])
+        if body is not None:
             body = self.defect.request(path, body)
-            raw = json.dumps(body).encode()
-        target = str(self._target.hostname), self._target.port
-        json_type = {"Content-Type": "application/json"}
-        with closing(HTTPConnection(*target, timeout=120)) as connection:
-            connection.request(client.command, path, raw, json_type)
-            response = connection.getresponse()
-            kind = response.getheader("Content-Type") or ""
-            if kind.startswith("text/event-stream") and not path.startswith("/v1/mess"):
-                with self._counted():
-                    self._stream(client, path, body, _events(response))
-                return
-            text = response.read()
-            if response.status == 200 and kind.startswith("application/json"):
-                told = json.loads(text)
-                self.defect.whole(path, body, told)
-                text = json.dumps(told).encode()
-            self._answer(client, response.status, text, kind)
+        response = client.send(
+            request.method,
+            f"{self._target}{path}",
+            api_key=None,
+            timeout=120,
+            json=body,
+            stream=True,
+        )
+        kind = response.headers.get("Content-Type", "")
+        if kind.startswith("text/event-stream") and not path.startswith("/v1/mess"):
+            stream = self._stream(path, body or {}, response)
+            return Response(stream, content_type=kind)
+        with response:
+            if response.status_code != 200 or not kind.startswith("application/json"):
+                return Response(
+                    response.content, response.status_code, content_type=kind
+                )
+            told = response.json()
+        self.defect.whole(path, body or {}, told)
+        return _json(told, 200)
 
     def _stream(
-        self, client: BaseHTTPRequestHandler, path: str, body: Json, own: Iterator[Json]
-    ) -> None:
-        client.send_response(200)
-        client.send_header("Content-Type", "text/event-stream")
-        client.send_header("Transfer-Encoding", "chunked")
-        client.end_headers()
+        self, path: str, body: Json, response: requests.Response
+    ) -> Iterator[str]:
+        self._count(1)
         try:
-            for event in self.defect.stream(path, body, own):
-                _write_chunk(client, b"data: " + json.dumps(event).encode() + b"\n\n")
-            _write_chunk(client, b"data: [DONE]\n\n")
+            with closing(response):
+                for event in self.defect.stream(path, body, _events(response)):
+                    yield f"data: {json.dumps(event)}\n\n"
+                yield "data: [DONE]\n\n"
         except Cut:
             pass
-        except Lost:
-            client.close_connection = True
-            return
-        _write_chunk(client, b"")
-
-    def _answer(
-        self, client: BaseHTTPRequestHandler, status: int, text: bytes, kind: str = ""
-    ) -> None:
-        client.send_response(status)
-        client.send_header("Content-Type", kind or "application/json")
-        client.send_header("Content-Length", str(len(text)))
-        client.end_headers()
-        client.wfile.write(text)
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            self.n_streaming += 1
-            self.most_streaming = max(self.most_streaming, self.n_streaming)
-        try:
-            yield
         finally:
-            with self._lock:
-                self.n_streaming -= 1
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self.n_streaming += more
+            self.most_streaming = max(self.most_streaming, self.n_streaming)
 
 
-def _write_chunk(client: BaseHTTPRequestHandler, data: bytes) -> None:
-    client.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-    client.wfile.flush()
+def _json(value: Any, status: int) -> Response:
+    return Response(json.dumps(value), status, content_type="application/json")
 
 
-def _events(response: HTTPResponse) -> Iterator[Json]:
-    for line in response:
-        field, _, data = line.strip().partition(b": ")
+def _events(response: requests.Response) -> Iterator[Json]:
+    for line in response.iter_lines(chunk_size=None):
+        field, _, data = line.partition(b": ")
         if field == b"data" and data != b"[DONE]":
             yield json.loads(data)

@@ -6,7 +6,7 @@ $STUB selects the behaviour:
 
     dies              exits at start
     never-ready       never gets ready
-    busy              rejects the first $STUB_BUSY requests to generate with 503
+    busy              rejects the first two requests to generate with 503
     crashes           crashes at the first chat request
     silent            hangs at the first chat request
     silent-streaming  hangs at streaming requests only
@@ -24,51 +24,37 @@ import signal
 import subprocess
 import sys
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from threading import Thread
+
+from werkzeug import Request, Response
+from werkzeug.serving import make_server
 
 WHOLE = {
     "choices": [{"index": 0, "message": {"content": "-"}, "token_ids": [1]}],
     "prompt_token_ids": [1],
 }
+N_BUSY = count(1)
 
 
-class Handler(BaseHTTPRequestHandler):
-    n_busy = 0
-
-    def do_GET(self) -> None:
-        self.answer({})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer: object = {"text": ""}
-        how = os.environ["STUB"]
-        if self.path == "/generate" and how == "busy":
-            print("the stub is busy", flush=True)
-            Handler.n_busy += 1
-            if Handler.n_busy <= int(os.environ["STUB_BUSY"]):
-                self.answer(answer, 503)
-                return
-        if self.path == "/v1/chat/completions":
-            if how == "crashes":
-                print("the stub crashes", flush=True)
-                os._exit(3)
-            if how == "silent" or (how == "silent-streaming" and body.get("stream")):
-                print("the stub falls silent", flush=True)
-                time.sleep(300)
-            if how == "silent-streaming":
-                answer = WHOLE
-        self.answer(answer)
-
-    def answer(self, value: object, status: int = 200) -> None:
-        text = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None: ...
+def answer(request: Request) -> Response:
+    how = os.environ["STUB"]
+    if request.path == "/generate" and how == "busy":
+        print("the stub is busy", flush=True)
+        if next(N_BUSY) <= 2:
+            return Response("{}", 503)
+    if request.path == "/v1/chat/completions":
+        if how == "crashes":
+            print("the stub crashes", flush=True)
+            os._exit(3)
+        streams = request.get_json()["stream"]
+        if how == "silent" or (how == "silent-streaming" and streams):
+            print("the stub falls silent", flush=True)
+            time.sleep(300)
+        if how == "silent-streaming":
+            return Response(json.dumps(WHOLE))
+    return Response("{}" if request.method == "GET" else '{"text": ""}')
 
 
 def end_with_stdin(child: subprocess.Popen[bytes]) -> None:
@@ -91,7 +77,8 @@ def main() -> None:
     if how == "never-ready":
         time.sleep(300)
     port = int(sys.argv[sys.argv.index("--port") + 1])
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    application = Request.application(answer)
+    make_server("127.0.0.1", port, application, threaded=True).serve_forever()
 
 
 if __name__ == "__main__":

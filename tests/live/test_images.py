@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import requests
 
-from agentcore_verify import client
+from agentcore_verify import checks, client
 from agentcore_verify.checks import images
-from agentcore_verify.client import Answer, Json, OnEvent
-from agentcore_verify.results import Failed
+from agentcore_verify.client import Answer
+from agentcore_verify.results import Outcome
 from agentcore_verify.server import Server
-from agentcore_verify.subject import Exchange, Subject
+from agentcore_verify.subject import Subject
 from tests.helpers import endpoints, tiny_vision_model
 from tests.helpers.asking import assert_equal, assert_whole
 from tests.helpers.conversing import prefix_of
 from tests.helpers.servers import Launch, Trees, held_requests
 from tests.live import in_sglang, in_vision_processor
 from tests.live.conftest import PassesInSGLang
+from tests.live.defects.planting import ChatStream
+from tests.live.proxy import Defect, Proxy
 
 IMAGE = {"type": "image_url", "image_url": {"url": images.IMAGE}}
 QUESTION = ("What is", IMAGE, "this?")
@@ -273,20 +274,30 @@ def test_vllms_endpoint_accepts_images(
     assert found[:2] == ([5, 6, 7], None)
 
 
-class OtherIds(Subject):
-    """A server that prefills other token IDs than a second turn has."""
-
-    def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
-        sent = dict(body)
+class OtherPrompt(Defect):
+    def whole(self, path: str, body: client.Json, response: Any) -> None:
         if "input_ids" in body:
-            sent["input_ids"] = [7, *body["input_ids"]]
-        return replace(super().send(sent, where, on_event), body=body)
+            response["prompt_token_ids"].insert(1, 5)
 
 
-def test_the_check_of_images_passes_unless_a_second_turn_has_other_ids(
-    vision_server: Server,
+class LogprobLost(ChatStream):
+    def choice(self, body: client.Json, choice: client.Json) -> None:
+        if choice.get("token_ids"):
+            choice["logprobs"]["content"].pop()
+
+
+@pytest.mark.parametrize(
+    ("defect", "outcome", "word"),
+    [
+        (Defect, Outcome.PASSED, "a second turn of"),
+        (OtherPrompt, Outcome.FAILED, "differ from the input_ids"),
+        (LogprobLost, Outcome.FAILED, "but 0 logprobs"),
+    ],
+)
+def test_the_check_of_images_finds_each_defect(
+    vision_server: Server, defect: type[Defect], outcome: Outcome, word: str
 ) -> None:
-    url = vision_server.base_url
-    assert "a second turn of" in images.check(Subject(url))
-    with pytest.raises(Failed, match="differ from the input_ids"):
-        images.check(OtherIds(url))
+    with Proxy(vision_server.base_url) as proxy:
+        proxy.plant(defect())
+        result = checks.get("images").run(Subject(proxy.url))
+    assert (result.outcome, word in result.message) == (outcome, True), result

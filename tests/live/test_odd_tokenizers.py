@@ -65,13 +65,13 @@ def test_token_ids_and_values_of_a_sampler_need_no_tokenizer(
     without_tokenizer: Server,
 ) -> None:
     incremental = streams_new_ids(without_tokenizer)
-    url = without_tokenizer.base_url
+    url = f"{without_tokenizer.base_url}/generate"
     params: Json = {"max_new_tokens": 333, "temperature": 0, "ignore_eos": True}
     given: Json = {"input_ids": [5, 6, 7], "sampling_params": params}
-    output = client.generate(url, **given, return_prompt_token_ids=True)
+    output = client.post_json(url, {**given, "return_prompt_token_ids": True})
     assert output["prompt_token_ids"] == [5, 6, 7]
     ids: list[int] = []
-    for chunk in (*client.generate_stream(url, **given), output):
+    for chunk in (*client.post_stream(url, given), output):
         # The sampler mirrors each sampled ID.
         assert chunk["meta_info"][MIRROR_KEY] == chunk["output_ids"]
         if chunk is not output:

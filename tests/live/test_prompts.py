@@ -78,9 +78,8 @@ def test_an_empty_text_is_refused_and_the_server_keeps_running(
 def test_a_batch_of_streams_returns_each_prompt_once(server: Server) -> None:
     prompts = [[5, 6], [7]]
     body: Json = {"input_ids": prompts, "sampling_params": SAMPLING}
-    chunks = client.generate_stream(
-        server.base_url, **body, return_prompt_token_ids=True
-    )
+    asked = {**body, "return_prompt_token_ids": True}
+    chunks = client.post_stream(f"{server.base_url}/generate", asked)
     found = [
         (c["index"], c["prompt_token_ids"]) for c in chunks if "prompt_token_ids" in c
     ]
@@ -115,7 +114,7 @@ def test_a_rejection_by_the_scheduler_is_an_error_with_the_reason(
     if logprobs:
         body["token_ids_logprob"] = [5]
     if stream:
-        *_, last = client.generate_stream(server.base_url, **body)
+        *_, last = client.post_stream(f"{server.base_url}/generate", body)
         assert (last["output_ids"], last["text"]) == ([], "")
         assert last["meta_info"]["finish_reason"]["type"] == "abort"
         assert last["meta_info"]["completion_tokens"] == 0

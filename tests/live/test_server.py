@@ -68,7 +68,8 @@ def nothing_left(server: Server, temp: Path) -> Iterator[None]:
 def generated(server: Server) -> Any:
     sampling = {"temperature": 0, "max_new_tokens": 5}
     prompt = [10, 11, 12]
-    return client.generate(server.base_url, input_ids=prompt, sampling_params=sampling)
+    body = {"input_ids": prompt, "sampling_params": sampling}
+    return client.post_json(f"{server.base_url}/generate", body)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,109 +20,61 @@ from agentcore_verify.server import Server
 from agentcore_verify.subject import NO_IDS
 from tests.helpers.bytecode import Bytecode
 from tests.helpers.documents import mismatches
-from tests.helpers.servers import Trees, arguments_of
+from tests.helpers.servers import Trees
 from tests.live.proxy import Proxy
 
 # Time limit for a server to start while other tests run.
 SECONDS = 400
 
 
-@dataclass(frozen=True)
-class Ran:
-    """One run of the command; `report` is its JSON."""
-
-    code: int
-    out: str
-    err: str
-    report: Any
-
-    @property
-    def outcomes(self) -> dict[str, str]:
-        return {check["name"]: check["outcome"] for check in self.report["checks"]}
+Verify = Callable[..., tuple[subprocess.CompletedProcess[str], Any]]
 
 
 @pytest.fixture
-def verify(
-    sglang_python: Path, bytecode: Bytecode, tmp_path: Path
-) -> Callable[..., Ran]:
-    """Run the command on the CPU, with these arguments besides the common ones."""
+def verify(bytecode: Bytecode, tmp_path: Path) -> Verify:
+    """Run the command with these arguments; return how it ended, and its document."""
 
-    def run(*args: str | Path, launches: bool = True) -> Ran:
-        launching = (
-            *("--model", "scripted", "--device", "cpu", "--python", sglang_python),
-        )
-        report = tmp_path / "report.json"
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "agentcore_patches", "verify"),
-                *(launching if launches else ()),
-                *("--json-file", report, *args),
-            ],
-            env={
-                **os.environ,
-                **bytecode.env,
-                "TMPDIR": str(tmp_path),
-                "COLUMNS": "80",
-            },
+    def run(*args: str | Path) -> tuple[subprocess.CompletedProcess[str], Any]:
+        file = tmp_path / "report.json"
+        command = [sys.executable, "-m", "agentcore_patches", "verify"]
+        ran = subprocess.run(
+            [*command, "--json-file", file, *args],
+            env={**os.environ, **bytecode.env, "TMPDIR": str(tmp_path)},
             capture_output=True,
             text=True,
             timeout=SECONDS,
         )
-        assert "Traceback" not in done.stderr
-        assert report.exists(), done.stdout + done.stderr
-        return Ran(
-            done.returncode, done.stdout, done.stderr, json.loads(report.read_text())
-        )
+        assert "Traceback" not in ran.stderr
+        assert file.exists(), ran.stdout + ran.stderr
+        return ran, json.loads(file.read_text())
 
     return run
 
 
-@pytest.mark.parametrize(
-    ("server_args", "skipped"),
-    [
-        (("--api-key", "secret"), {"images"}),
-        (
-            ("--tokenizer-worker-num", "2", "--stream-output"),
-            # Before 0.5.12, a pause reaches only one of several workers.
-            {"images", "pauses", "weight-versions"},
-        ),
-    ],
-    ids=["with a key", "two-workers-stream-output"],
-)
 def test_a_patched_server_passes_every_check(
-    verify: Callable[..., Ran],
-    trees: Trees,
-    tmp_path: Path,
-    release: str,
-    server_args: tuple[str, ...],
-    skipped: set[str],
+    verify: Verify, trees: Trees, sglang_python: Path, tmp_path: Path
 ) -> None:
-    if is_between(release, "0.5.12", ""):
-        skipped = {"images"}
-    server_args = arguments_of(release, server_args)
     files = {kind: tmp_path / f"report.{kind}" for kind in ("junit", "svg", "log")}
-    ran = verify(
-        *("--sglang-dir", trees.patched / "sglang", "--strict"),
+    ran, report = verify(
+        *("--model", "scripted", "--device", "cpu", "--strict"),
+        *("--python", sglang_python, "--sglang-dir", trees.patched / "sglang"),
         *(part for kind, file in files.items() for part in (f"--{kind}", file)),
-        *("--", *server_args),
+        *("--", "--api-key", "secret"),
     )
-    assert ran.outcomes == {
-        name: "skipped" if name in skipped else "passed" for name in checks.NAMES
-    }, ran.out
-    assert ran.code == 0
-    assert ran.report["passed"] is True
-    assert f"PASSED: {len(checks.NAMES) - len(skipped)} passed" in ran.out
+    assert {check["name"]: check["outcome"] for check in report["checks"]} == {
+        name: "skipped" if name == "images" else "passed" for name in checks.NAMES
+    }, ran.stdout
+    assert ran.returncode == 0
+    assert report["passed"] is True
+    assert f"PASSED: {len(checks.NAMES) - 1} passed" in ran.stdout
     cases = ElementTree.parse(files["junit"]).findall("testsuite/testcase")
     assert [case.get("name") for case in cases] == list(checks.NAMES)
     ElementTree.parse(files["svg"])
     assert "Uvicorn running" in files["log"].read_text()
     assert list(tmp_path.glob("agentcore-*")) == []
-    shown = ["***" if arg == "secret" else arg for arg in server_args]
-    assert ran.report["server_args"][-len(shown) :] == shown
-    assert mismatches(ran.report, Report) == []
-    assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
-    took = ran.report["seconds"] - ran.report["startup"]
-    print(f"{took:.1f} s beyond the {ran.report['startup']:.1f} s to start SGLang")
+    assert report["server_args"][-2:] == ["--api-key", "***"]
+    assert mismatches(report, Report) == []
+    assert "secret" not in json.dumps(report) + ran.stdout + ran.stderr
 
 
 # Parsers that some releases lack: the first and the last of these releases.
@@ -161,21 +112,20 @@ def test_a_parser_that_sglang_lacks_is_not_detected(
 
 @pytest.mark.parametrize("mode", ["default"], indirect=True)
 def test_a_running_server_that_is_not_patched_is_judged_by_the_rules(
-    verify: Callable[..., Ran], vanilla: Server, release: str
+    verify: Verify, vanilla: Server, release: str
 ) -> None:
     with Proxy(vanilla.base_url, api_key="secret") as proxy:
-        url = f"{proxy.url}/v1"
-        ran = verify("--base-url", url, "--api-key", "secret", launches=False)
-    verdicts = {rule["number"]: rule["verdict"] for rule in ran.report["rules"]}
-    assert ran.report["by_rules"] and ran.report["profile"] == "sglang"
+        ran, report = verify("--base-url", f"{proxy.url}/v1", "--api-key", "secret")
+    verdicts = {rule["number"]: rule["verdict"] for rule in report["rules"]}
+    assert report["by_rules"] and report["profile"] == "sglang"
     # From 0.5.13 on, answers have IDs on request, streams of chat have none, and the next
     # turn is tokenized again.
     has_ids = is_between(release, "0.5.13", "")
     failed = [number for number, verdict in verdicts.items() if verdict == "fail"]
-    assert failed == ([17] if has_ids else []), ran.out
+    assert failed == ([17] if has_ids else []), ran.stdout
     assert verdicts[1] == ("pass" if has_ids else "unsupported")
     assert verdicts[5] == "unsupported" and verdicts[15] == "pass"
-    assert (NO_IDS in " ".join(ran.out.split())) is not has_ids
-    assert ran.code == bool(failed) and "patched" not in ran.out
-    assert "`agentcore-patch" not in ran.out
-    assert "secret" not in json.dumps(ran.report) + ran.out + ran.err
+    assert (NO_IDS in " ".join(ran.stdout.split())) is not has_ids
+    assert ran.returncode == bool(failed) and "patched" not in ran.stdout
+    assert "`agentcore-patch" not in ran.stdout
+    assert "secret" not in json.dumps(report) + ran.stdout + ran.stderr

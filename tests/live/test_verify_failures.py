@@ -112,19 +112,11 @@ def test_a_server_that_never_gets_ready_is_stopped(stubbed: Stubbed) -> None:
     stubbed.assert_nothing_left()
 
 
-@pytest.mark.parametrize("n_busy", [2, 10_000])
-def test_a_server_that_answers_5xx_is_retried_until_the_timeout(
-    stubbed: Stubbed, monkeypatch: pytest.MonkeyPatch, n_busy: int
-) -> None:
-    monkeypatch.setenv("STUB_BUSY", str(n_busy))
+def test_a_server_that_answers_5xx_is_asked_again(stubbed: Stubbed) -> None:
     log = stubbed.folder / "server.log"
-    args = ("--startup-timeout", "3", "--check", "tito", "--log", str(log))
-    code, _, err = stubbed.run("busy", *args)
+    code, _, err = stubbed.run("busy", "--check", "tito", "--log", str(log))
     assert log.read_text().count("the stub is busy") > 2
-    if n_busy == 2:
-        assert code == 1 and "SGLang is ready" in err
-    else:
-        assert code == 6 and "was not ready after 3 s" in err
+    assert code == 1 and "SGLang is ready" in err
     stubbed.assert_nothing_left()
 
 
@@ -194,14 +186,6 @@ def test_a_signal_stops_the_command_and_its_server(
     assert err.splitlines()[-1] == (
         f"error: Interrupted {where}. The server was stopped. Its log is {log}."
     )
-
-
-def test_a_model_path_that_does_not_exist_is_a_usage_error(stubbed: Stubbed) -> None:
-    missing = str(stubbed.folder / "no-model")
-    code, _, err = stubbed.run("clings", "--model", missing)
-    assert code == 2
-    assert f"The model {missing} does not exist." in err
-    assert stubbed.logs() == []
 
 
 def test_a_closed_stdout_is_not_an_error(stubbed: Stubbed) -> None:

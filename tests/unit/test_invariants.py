@@ -12,7 +12,7 @@ import pytest
 from agentcore_verify.client import read_events
 from agentcore_verify.differences import logprob_distance, text_difference
 from agentcore_verify.invariants import assert_whole
-from agentcore_verify.parallel import in_parallel, in_threads
+from agentcore_verify.parallel import in_threads
 from agentcore_verify.results import Failed
 from agentcore_verify.subject import Exchange, Subject
 
@@ -169,21 +169,6 @@ def test_logprobs_are_compared_by_rank() -> None:
     assert logprob_distance([entry(-1)], [entry(-1.5)]) == 0.5
     assert logprob_distance([entry(-1, -1)], [entry(-1)]) == float("inf")
     assert logprob_distance([entry(-1)], []) == float("inf")
-
-
-def test_concurrent_answers_come_back_in_order() -> None:
-    barrier = threading.Barrier(8)
-
-    def ask(number: int) -> int:
-        barrier.wait(timeout=10)  # All callers must arrive, or none passes.
-        if number in (3, 5):
-            raise Failed(f"number {number}")
-        return number
-
-    with pytest.raises(Failed, match="number 3"):
-        in_parallel(ask, range(8))
-    barrier.reset()
-    assert in_parallel(lambda number: -number, range(8)) == [*range(0, -8, -1)]
 
 
 def test_an_error_waits_for_the_other_threads_but_an_interrupt_does_not() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from agentcore_verify.documents import render_json, render_junit, render_markdown
-from agentcore_verify.report import render_svg, render_table
+from agentcore_verify.report import page_of
 from agentcore_verify.results import (
     Difference,
     Identity,
@@ -63,6 +63,19 @@ def report(*results: Result, **more: object) -> Report:
 ALL = report(
     PASSED, FAILED, INCONCLUSIVE, NOT_EXERCISED, SKIPPED, log=Path("/tmp/server.log")
 )
+SEEN = " ".join(f"{number}-token-answer" for number in range(20))
+RULES = (
+    RuleResult("1 ids", Outcome.PASSED, SEEN, number=1, level="ids"),
+    RuleResult("5 ids", Outcome.SKIPPED, "No streams.", number=5, level="ids"),
+    RuleResult("17 turns", Outcome.FAILED, f"{SEEN}.", number=17, level="turns"),
+)
+JUDGED = replace(
+    report(rules=RULES, by_rules=True, server=Identity("vLLM", "1.0")),
+    levels=(
+        LevelResult("ids", "token-exact", None),
+        LevelResult("turns", "not token-exact", 17),
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -84,27 +97,21 @@ def test_a_run_passes_only_if_a_check_passed(
     made = report(*results, strict=strict)
     assert made.exit_code == code
     assert made.passed is (code == 0)
-    assert render_table(made).count("PASSED") == (code == 0)
+    assert page_of(made).text(80).count("PASSED") == (code == 0)
 
 
-@pytest.mark.parametrize("width", [50, 80, 120])
-def test_the_table_fits_its_width(width: int) -> None:
-    text = render_table(ALL, width)
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("made", [ALL, JUDGED], ids=["checks", "rules"])
+def test_the_table_fits_its_width_and_cuts_no_cell(made: Report, width: int) -> None:
+    text = page_of(made).text(width)
     assert max(map(len, text.splitlines())) <= width
-    assert text.isascii() is False  # The model's text is unchanged.
-    for result in ALL.results:
+    for result in made.shown():
         assert result.name in text
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_the_table_cuts_no_cell(width: int) -> None:
-    seen = " ".join(f"{number}-token-answer" for number in range(20))
-    table = render_table(report(replace(PASSED, message=seen)), width)
-    assert "".join(seen.split()) in "".join(table.split())
+        assert "".join(result.message.split()) in "".join(text.split())
 
 
 def test_the_table_shows_sequences_side_by_side() -> None:
-    lines = render_table(ALL, 80).splitlines()
+    lines = page_of(ALL).text(80).splitlines()
     [header] = [line for line in lines if line.split()[:1] == ["at"]]
     assert "non-streaming 'cjk'" in header and "streaming 'cjk'" in header
     [same] = [line for line in lines if "318" in line]
@@ -114,143 +121,94 @@ def test_the_table_shows_sequences_side_by_side() -> None:
 
 
 def test_equal_messages_are_shown_once_and_commands_are_not_broken() -> None:
-    text = render_table(report(PASSED, *UNPATCHED), 40)
+    text = page_of(report(PASSED, *UNPATCHED)).text(40)
     assert "one and 2 more: FAILED" in text
     below = text[text.index("and 2 more") :]
     assert below.count("is missing") == 1
     assert "`agentcore-patch apply --python x`" in below
 
 
-RUDE = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07\nmore")
+RUDE = Result("stop", Outcome.FAILED, "HTTP 500: \x1b[2J\x07 \ud800 <&>\nmore")
 
 
 @pytest.mark.parametrize(
     ("results", "shown"),
     [
-        ((RUDE,), "HTTP 500: \\x1b[2J\\x07\nmore"),
+        ((RUDE,), "HTTP 500: \\x1b[2J\\x07"),
         ((PASSED, NOT_EXERCISED), "tools: not exercised\nNo call.\nName a parser."),
         ((SKIPPED,), "nothing was verified"),
     ],
     ids=["control characters are escaped", "advice", "no check passed"],
 )
 def test_the_table_says(results: tuple[Result, ...], shown: str) -> None:
-    table = render_table(report(*results), 100)
+    table = page_of(report(*results)).text(100)
     assert shown in table and "reasoning: skipped" not in table
 
 
-def test_json_has_everything() -> None:
+def test_json_has_everything_and_an_error_like_other_commands() -> None:
     document = json.loads(render_json(ALL))
+    assert mismatches(document, Report) == []
     assert document["passed"] is False and document["exit_code"] == 1
-    assert document["log"] == "/tmp/server.log"
     assert document["error"] is None
     outcomes = [check["outcome"] for check in document["checks"]]
     assert ", ".join(outcomes) == "passed, failed, inconclusive, not exercised, skipped"
     row = document["checks"][1]["difference"]["rows"][1]
     assert row == {"position": 12, "left": "279 '世'", "right": "", "same": False}
-    assert document["checks"][0]["difference"] is None
-    assert document["startup"] == 11.3
+    document = json.loads(render_json(replace(JUDGED, error="The server died.")))
+    assert mismatches(document, Report) == []
+    assert document["error"]["message"] == "The server died."
+    assert document["exit_code"] == document["error"]["exit_code"] == 6
 
 
-def test_json_has_an_error_like_other_commands() -> None:
-    document = json.loads(render_json(report(PASSED, error="The server died.")))
-    assert document["error"] == {
-        **{"kind": "server", "exit_code": 6, "message": "The server died."},
-        **{"hint": "", "details": [], "page": "troubleshooting"},
-    }
-    assert document["exit_code"] == 6 and document["passed"] is False
+JUNIT = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="agentcore-patch verify" tests="5" failures="2" errors="1" time="14.200">
+  <testsuite name="agentcore-patch verify" tests="5" failures="2" errors="1" time="14.200" \
+skipped="1">
+    <properties>
+      <property name="target" value="SGLang 0.5.9 in /opt/sglang" />
+      <property name="model" value="scripted" />
+      <property name="server_args" value="--tool-call-parser qwen25" />
+    </properties>
+    <testcase name="server" classname="agentcore-patch verify" time="0.000">
+      <error type="server" message="It died.">It died.
+Its last line</error>
+    </testcase>
+    <testcase name="determinism" classname="agentcore-patch verify" time="1.250">
+      <system-out>3 answers twice</system-out>
+    </testcase>
+    <testcase name="logprobs" classname="agentcore-patch verify" time="0.000">
+      <failure type="inconclusive" message="They differ.">They differ.
+at: non-streaming 'cjk' | streaming 'cjk'
+  11: 318 ' small' | 318 ' small'
+&gt; 12: 279 '世' | -
+&gt; 13: 112 '\\x1b' | 113 '界'
+Use --flag.</failure>
+    </testcase>
+    <testcase name="tools" classname="agentcore-patch verify" time="0.000">
+      <skipped message="No call. Name a parser." />
+    </testcase>
+    <testcase name="stop" classname="agentcore-patch verify" time="0.000">
+      <failure type="failed" message="HTTP 500: \\x1b[2J\\x07 \\ud800 &lt;&amp;&gt;&#10;more">\
+HTTP 500: \\x1b[2J\\x07 \\ud800 &lt;&amp;&gt;
+more</failure>
+    </testcase>
+  </testsuite>
+</testsuites>
+"""
+"""In the common part of the schemas of CI systems (Jenkins, Ant, GitLab)."""
 
 
-@pytest.mark.parametrize(
-    "made",
-    [ALL, report(), report(PASSED, error="It died.", startup=None, notes=("A note.",))],
-    ids=["all outcomes", "no check", "an error"],
-)
-def test_json_matches_its_declared_types(made: Report) -> None:
-    assert mismatches(json.loads(render_json(made)), Report) == []
-
-
-# The common part of the schemas of CI systems (Jenkins, Ant, GitLab).
-SCHEMA = {
-    # element: (required attributes, optional attributes, child elements)
-    "testsuites": ("", "name tests failures errors time", "testsuite"),
-    "testsuite": ("name tests failures errors skipped time", "", "properties testcase"),
-    "properties": ("", "", "property"),
-    "property": ("name value", "", ""),
-    "testcase": ("name classname time", "", "failure error skipped system-out"),
-    "failure": ("message type", "", ""),
-    "error": ("message type", "", ""),
-    "skipped": ("", "message", ""),
-    "system-out": ("", "", ""),
-}
-
-
-def assert_valid(element: ElementTree.Element) -> None:
-    must, may, children = (set(names.split()) for names in SCHEMA[element.tag])
-    assert must <= set(element.attrib) <= must | may
-    for child in element:
-        assert child.tag in children
-        assert_valid(child)
-
-
-def suite(made: Report) -> ElementTree.Element:
-    """Return the one suite of a report; check its schema and counts."""
-    root = ElementTree.fromstring(render_junit(made).encode())
-    assert_valid(root)
-    [found] = root
-    cases = found.findall("testcase")
-    assert found.get("tests") == str(len(cases))
-    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped",) * 2):
-        assert found.get(count) == str(
-            sum(case.find(tag) is not None for case in cases)
-        )
-    for number in [found.get("time"), *(case.get("time") for case in cases)]:
-        assert number is not None and float(number) >= 0
-    return found
-
-
-def test_junit_distinguishes_failures_from_skipped_checks() -> None:
-    tags = {
-        case.get("name"): [child.tag for child in case]
-        for case in suite(ALL).findall("testcase")
-    }
-    assert tags == {
-        "determinism": ["system-out"],
-        "same-ids": ["failure"],
-        "logprobs": ["failure"],
-        "tools": ["skipped"],
-        "reasoning": ["skipped"],
-    }
-    strict = suite(replace(ALL, strict=True))
-    assert strict.get("failures") == "3"
-
-
-def test_junit_shows_where_sequences_differ() -> None:
-    [failure, _] = suite(ALL).iter("failure")
-    assert failure.text is not None
-    assert "> 12: 279 '世' | -" in failure.text
-
-
-def test_junit_reports_a_crashed_server_as_an_error() -> None:
-    found = suite(report(PASSED, error="The server died.\nIts last line"))
-    [error] = found.iter("error")
-    assert error.get("message") == "The server died."
-    assert error.text == "The server died.\nIts last line"
-
-
-def test_junit_escapes_what_xml_does_not_allow() -> None:
-    message = "a \x00 b \x1b[31m c \ud800 <&>"
-    [failure] = suite(report(Result("stop", Outcome.FAILED, message))).iter("failure")
-    assert failure.get("message") == "a \\x00 b \\x1b[31m c \\ud800 <&>"
+def test_junit_has_a_case_for_each_check() -> None:
+    differs = replace(INCONCLUSIVE, difference=DIFFERENCE)
+    results = (PASSED, differs, NOT_EXERCISED, RUDE)
+    made = report(*results, error="It died.\nIts last line")
+    assert render_junit(made) == JUNIT
+    assert '<failure type="not exercised"' in render_junit(replace(made, strict=True))
 
 
 def test_markdown_has_a_row_of_the_levels() -> None:
-    levels = (
-        LevelResult("ids", "token-exact", None),
-        LevelResult("turns", "not token-exact", 17),
-    )
-    rule = RuleResult("5 ids", Outcome.SKIPPED, "No streams.", number=5, level="ids")
-    made = replace(ALL, server=Identity("vLLM", "1.0"), levels=levels, rules=(rule,))
-    assert render_markdown(made).splitlines() == [
+    assert render_markdown(JUDGED).splitlines() == [
         "| server | ids | turns |",
         "| --- | --- | --- |",
         "| vLLM 1.0 | token-exact (unsupported: 5) | not token-exact (rule 17) |",
@@ -258,7 +216,7 @@ def test_markdown_has_a_row_of_the_levels() -> None:
 
 
 def test_svg_shows_the_table() -> None:
-    picture = render_svg(ALL)
+    picture = page_of(ALL).svg()
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")
     shown = "".join(root.itertext()).replace("\xa0", " ")

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from agentcore_patches.command.cli import main
 from agentcore_verify import checks
 from agentcore_verify.identity import find_profile, identify
 from agentcore_verify.results import Identity, Report
-from agentcore_verify.runner import Options, _Run
 from agentcore_verify.subject import Subject
 from tests.helpers.documents import mismatches
 
@@ -35,17 +33,6 @@ def verified(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Verified:
         return code, capsys.readouterr().out, json.loads(file.read_text())
 
     return run
-
-
-def test_a_patched_server_is_reported_with_its_version() -> None:
-    run = _Run(Options(), progress=None)  # type: ignore[arg-type]
-    info = {"version": "0.9", "patches": ["core", "vllm-api"], "release": None}
-    server = SimpleNamespace(info={"agentcore_patches": info})
-    run._note_patches_of(server)  # type: ignore[arg-type]
-    assert " ".join(run.draft.notes) == (
-        "The server has agentcore-patch 0.9: core, vllm-api. agentcore-patch 0.9 does "
-        "not support the release that this server runs."
-    )
 
 
 STOCK = {"version": "0.5.9", "mem_fraction_static": 0.8}
@@ -99,6 +86,10 @@ def test_a_server_with_older_patches_is_not_checked(
     assert code == 1 and document["passed"] is False
     assert shown.startswith("FAILED: The ") and shown.count("\n") == 1
     assert "by an older agentcore-patch. Run" in shown
+    notes = " ".join(document["notes"])
+    assert ("agentcore-patch 0.2.0 does not support the release" in notes) is (
+        info is OLD
+    )
     assert [check["name"] for check in document["checks"]] == [*checks.NAMES]
 
 
@@ -175,33 +166,31 @@ def test_the_prompts_ids_are_found_where_a_gateway_moves_those_of_tokens(
     assert profile.prompt_of({"choices": [{"prompt_token_ids": [6]}]}) == (6,)
 
 
-@pytest.mark.parametrize("routes", [False, True])
-@pytest.mark.parametrize("info", [{}, {"version": "1.0"}])
-def test_another_server_that_gives_ids_unasked_is_judged_and_no_patch_is_named(
+@pytest.mark.parametrize(
+    ("info", "ids", "profile", "routes"),
+    [
+        # It gives IDs unasked.
+        *(({}, [1], "", routes) for routes in (False, True)),
+        ({"version": "1.0"}, [1], "", False),
+        # Naming a profile makes no server a patched one.
+        *((STOCK, None, name, False) for name in ("agentcore", "vllm", "sglang")),
+        *((VLLM, None, name, False) for name in ("agentcore", "vllm", "sglang")),
+        ({}, None, "agentcore", False),
+    ],
+)
+def test_a_server_that_is_not_known_to_be_patched_is_judged_by_the_rules(
     verified: Verified,
     httpserver: HTTPServer,
     info: dict[str, Any],
+    ids: list[int] | None,
+    profile: str,
     routes: bool,
 ) -> None:
-    traced = {**answer(token_ids=[1]), "prompt_token_ids": [1]}
+    traced = {**answer(token_ids=ids), "prompt_token_ids": ids}
     url = serve(httpserver, info, traced, routes=routes)
-    _, shown, document = verified(url)
-    assert shown.startswith(f"Server at {url}\n") or info
-    assert "patch" not in shown and "RULE" in shown
-    assert (document["by_rules"], document["profile"]) == (True, "agentcore")
-
-
-@pytest.mark.parametrize("profile", ["agentcore", "vllm", "sglang"])
-@pytest.mark.parametrize("info", [STOCK, VLLM, {}], ids=["SGLang", "vLLM", "other"])
-def test_a_named_profile_makes_no_server_a_patched_one(
-    verified: Verified,
-    httpserver: HTTPServer,
-    info: dict[str, Any],
-    profile: str,
-) -> None:
-    url = serve(httpserver, info, answer(token_ids=None), routes=False)
-    code, shown, _ = verified(url, "--profile", profile)
+    code, shown, document = verified(url, *(["--profile", profile] if profile else ()))
     assert code == 1 and "patch" not in shown and "RULE" in shown
+    assert document["by_rules"] and document["profile"] == (profile or "agentcore")
 
 
 @pytest.mark.parametrize("refuses", ["top-level fields", "everything"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,30 +9,8 @@ import pytest
 
 from agentcore_patches.errors import ServerError
 from agentcore_verify.scripted_model import (
-    SCRIPT,
-    STOP_WORD,
-    TOOLS,
     ensure_scripted_model,
-    line,
 )
-
-
-def test_names_requests_and_tool_calls_are_those_of_the_text() -> None:
-    assert len({entry.name for entry in SCRIPT}) == len(SCRIPT)
-    assert len({json.dumps(entry.messages) for entry in SCRIPT}) == len(SCRIPT)
-    known = {tool["function"]["name"] for tool in TOOLS}
-    for entry in SCRIPT:
-        found = re.findall(r"<tool_call>\n(.*)\n</tool_call>", entry.text)
-        calls = [json.loads(call) for call in found]
-        said = tuple((call["name"], call["arguments"]) for call in calls)
-        assert said == entry.tool_calls, entry.name
-        assert {name for name, _ in said} <= known
-
-
-def test_the_stop_word_occurs_once_in_the_middle() -> None:
-    before, *after = line("long").text.split(STOP_WORD)
-    assert len(after) == 1
-    assert min(len(before), len(after[0])) > 100
 
 
 def fake_python(folder: Path, body: str) -> Path:

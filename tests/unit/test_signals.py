@@ -10,8 +10,7 @@ import weakref
 
 import pytest
 
-from agentcore_verify.results import Failed
-from agentcore_verify.signals import signals_as_exceptions, unless_signalled
+from agentcore_verify.signals import signals_as_exceptions
 
 SIGNALS = pytest.mark.parametrize(
     ("number", "error"),
@@ -41,18 +40,6 @@ def test_a_signal_swallowed_by_a_weakref_callback_raises_after_it(
         arrived = True
         time.sleep(5)
     assert arrived
-
-
-@pytest.mark.parametrize(
-    ("raised", "n_actions"),
-    [(Failed("-"), 1), (KeyboardInterrupt(), 0), (SystemExit(143), 0)],
-    ids=lambda value: type(value).__name__,
-)
-def test_no_code_runs_after_a_signal(raised: BaseException, n_actions: int) -> None:
-    done: list[str] = []
-    with pytest.raises(type(raised)), unless_signalled(lambda: done.append("action")):
-        raise raised
-    assert len(done) == n_actions
 
 
 def test_handlers_and_hooks_are_restored(

@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 import requests
 
-from .audit.readers.fields import BadRecord, Record, streamed_calls
+from .audit.readers.fields import BadRecord, Record
 from .audit.turns import Call
 from .profiles import AGENTCORE, REASONING, Profile, first_at
+from .profiles import Json as Json
 
-Json = dict[str, Any]
+CHAT = "/v1/chat/completions"
 
 OnEvent = Callable[[Json], None]
 """Called with each event of a stream as soon as it arrives."""
@@ -112,12 +113,6 @@ class Answer:
     errors: tuple[Json, ...]
 
 
-def chat(base_url: str, *, api_key: str | None = None, **body: Any) -> Json:
-    """Return the response to a chat request, not streamed; raise any ClientError."""
-    url = f"{base_url}/v1/chat/completions"
-    return _object(post_json(url, {"model": "default", **body}, api_key=api_key))
-
-
 def chat_stream(
     base_url: str, *, api_key: str | None = None, **body: Any
 ) -> Generator[Json, None, None]:
@@ -126,7 +121,7 @@ def chat_stream(
     Closing the iterator closes the connection. Raises HttpError, NoAnswer, or
     BrokenAnswer if an event is not a JSON object or the stream ends without `[DONE]`.
     """
-    url = f"{base_url}/v1/chat/completions"
+    url = f"{base_url}{CHAT}"
     return post_stream(url, {"model": "default", **body}, api_key=api_key)
 
 
@@ -142,19 +137,9 @@ def ask(
     if body.get("stream"):
         events = chat_stream(base_url, api_key=api_key, **body)
         return read_events(_observed(events, on_event) if on_event else events, profile)
-    return read_response(chat(base_url, api_key=api_key, **body), profile)
-
-
-def generate(base_url: str, *, api_key: str | None = None, **body: Any) -> Any:
-    """The response of `/generate` without streaming: an object, or a list for a batch."""
-    return post_json(f"{base_url}/generate", body, api_key=api_key)
-
-
-def generate_stream(
-    base_url: str, *, api_key: str | None = None, **body: Any
-) -> Iterator[Json]:
-    """The events of a streamed `/generate`; otherwise like `chat_stream`."""
-    return post_stream(f"{base_url}/generate", body, api_key=api_key)
+    url = f"{base_url}{CHAT}"
+    response = post_json(url, {"model": "default", **body}, api_key=api_key)
+    return read_response(response, profile)
 
 
 def post_json(url: str, body: Json, *, api_key: str | None = None) -> Any:
@@ -230,9 +215,9 @@ def parse_events(lines: Iterable[bytes], *, done: bool = True) -> Iterator[Json]
         raise BrokenAnswer("The stream ended in the middle of an event.")
 
 
-def read_response(response: Json, profile: Profile = AGENTCORE) -> Answer:
+def read_response(response: Any, profile: Profile = AGENTCORE) -> Answer:
     """Convert a non-streaming response, or raise BrokenAnswer."""
-    answer = _assemble([response], "message", profile)
+    answer = _assemble([_object(response)], "message", profile)
     if not answer.completions:
         _malformed(response)
     return answer
@@ -303,6 +288,7 @@ def _piece(position: int, choice: Json, body: Json, profile: Profile) -> Piece:
 def _completion(index: int, pieces: list[Piece]) -> Completion:
     ids = [piece.token_ids for piece in pieces if piece.token_ids is not None]
     logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
+    calls = [call for piece in pieces for call in piece.tool_calls]
     finishes = [piece.finish_reason for piece in pieces if piece.finish_reason]
     return Completion(
         index=index,
@@ -311,19 +297,9 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
         logprobs=tuple(e for part in logprobs for e in part) if logprobs else None,
         content="".join(piece.content for piece in pieces),
         reasoning_content="".join(piece.reasoning_content for piece in pieces),
-        tool_calls=_tool_calls(pieces),
+        tool_calls=Record({"tool_calls": calls}).calls(),
         finish_reason=finishes[-1] if finishes else None,
     )
-
-
-def _tool_calls(pieces: list[Piece]) -> tuple[Call, ...]:
-    """Return the tool calls of a message or of a stream."""
-    parts = Record(
-        {"tool_calls": [one for piece in pieces for one in piece.tool_calls]}
-    )
-    if "message" in pieces[0].raw:
-        return parts.calls()
-    return streamed_calls(parts.objs("tool_calls"))
 
 
 def _observed(events: Iterable[Json], on_event: OnEvent) -> Iterator[Json]:

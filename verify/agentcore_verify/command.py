@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from agentcore_patches.shell.terminal import (
 from agentcore_patches.shell.text_output import TextOutput
 
 from . import checks, contract, runner
-from .checks import logprob_mode
+from .checks.logprobs import MEANINGS
 from .documents import (
     render_annotations,
     render_json,
@@ -46,6 +45,7 @@ from .documents import (
 from .launching import Launching
 from .options import (
     DEVICE,
+    JSON,
     PYTHON,
     SGLANG_DIR,
     STARTUP_TIMEOUT,
@@ -57,16 +57,13 @@ from .options import (
 )
 from .profiles import PROFILES
 from .progress import progress_on
-from .report import print_drawn, render_svg, render_table, stream_console
+from .report import page_of, stream_console
 from .results import Report
 from .signals import signals_as_exceptions
 
 LAUNCHING = {each.name: each.default for each in fields(Launching)} | {"log": None}
 """The options for a server that `verify` launches, with their defaults."""
 del LAUNCHING["model"]
-
-_LOG_WIDTH = 120
-"""Columns of the table if stdout is not a terminal."""
 
 
 @click.command(
@@ -109,7 +106,7 @@ _LOG_WIDTH = 120
 )
 @click.option(
     "--expect-logprobs",
-    type=click.Choice(logprob_mode.MEANINGS),
+    type=click.Choice(MEANINGS),
     metavar="MEANING",
     help="What logprobs must mean: raw, scaled or renormalized. Default: it is only "
     "reported.",
@@ -141,12 +138,7 @@ _LOG_WIDTH = 120
     is_flag=True,
     help="Also fail if a check was not exercised.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document on stdout instead of the table, errors included.",
-)
+@JSON
 @QUIET
 @verbose_option("Show what each check saw, even if it passed.")
 @COLOR
@@ -234,7 +226,7 @@ def verify(
         (json_file, render_json),
         (junit, render_junit),
         (markdown, render_markdown),
-        (svg, render_svg),
+        (svg, lambda report: page_of(report).svg()),
     )
     for path in (run_options.log, *(path for path, _ in files)):
         if path is not None:
@@ -301,7 +293,10 @@ def _print(report: Report, color: Color, *, as_json: bool, verbose: bool) -> Non
     if as_json:
         print_text(render_json(report))
         return
-    print_drawn(partial(render_table, report, verbose=verbose), color, _LOG_WIDTH)
+    if report.unpatched:
+        print_text(f"FAILED: {report.unpatched}")  # A line to copy, however wide.
+    else:
+        page_of(report, verbose=verbose).print(color)
     if report.error is not None:
         output = TextOutput(
             terminal_width(sys.stderr), colour=has_colours(sys.stderr, color)

@@ -33,10 +33,15 @@ def logprob_distance(one: Sequence[Json], other: Sequence[Json]) -> float:
 
 
 def first_difference(one: Sequence[object], other: Sequence[object]) -> int:
-    for position, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return position
-    return min(len(one), len(other))
+    """Return the number of items with which both start; they are of one type."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def id_difference(
@@ -73,7 +78,7 @@ def _aligned(
     one: Sequence[int], other: Sequence[int]
 ) -> list[tuple[int, int | None, int | None]]:
     """(position, ID, ID) around the first difference; None where a side has no ID."""
-    first = first_difference(one, other)
+    first = first_difference([*one], [*other])
     start, end = max(0, first - AROUND), first + 4 * AROUND
     left, right = one[start:end], other[start:end]
     rows: list[tuple[int, int | None, int | None]] = []

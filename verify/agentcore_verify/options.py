@@ -71,6 +71,14 @@ STARTUP_TIMEOUT = click.option(
 )
 
 
+JSON = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON document on stdout instead of the table, errors included.",
+)
+
+
 def file_option(option: str, text: str) -> Callable[[Any], Any]:
     return click.option(option, type=PathOption(), metavar="FILE", help=text)
 

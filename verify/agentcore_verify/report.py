@@ -6,7 +6,8 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -33,42 +34,62 @@ _STYLES = {
     Outcome.NOT_EXERCISED: "yellow",
     Outcome.SKIPPED: "dim",
 }
-_MIN_WIDTH = 40
-SVG_WIDTH = 100
+MIN_WIDTH, SVG_WIDTH = 60, 100
+LOG_WIDTH = 120
+"""Columns of a report if stdout is not a terminal."""
 
 
-def render_table(
-    report: Report, width: int = 80, *, colour: bool = False, verbose: bool = False
-) -> str:
+@dataclass(frozen=True)
+class Page:
+    """A report for people; between its parts is an empty line."""
+
+    title: str
+    parts: Sequence[RenderableType]
+
+    def text(self, width: int, *, colour: bool = False) -> str:
+        console = _console(max(width, MIN_WIDTH), "standard" if colour else None)
+        with console.capture() as captured:
+            console.print(self._spaced(), crop=False)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    def print(self, color: Color) -> None:
+        """Print the report on stdout, as wide and as colourful as stdout is."""
+        width = terminal_width(sys.stdout) or LOG_WIDTH
+        text = self.text(width, colour=has_colours(sys.stdout, color))
+        print_text(text, color=color)
+
+    def svg(self) -> str:
+        """Draw the report as an SVG that loads nothing from the network."""
+        console = _console(SVG_WIDTH, "truecolor", record=True)
+        console.print(self._spaced(), crop=False)
+        drawing = console.export_svg(title=self.title)
+        return re.sub(r"@font-face \{.*?\}", "", drawing, flags=re.S)
+
+    def _spaced(self) -> Group:
+        spaced = [line for part in self.parts for line in (part, Text(""))]
+        return Group(*spaced[:-1])
+
+
+def page_of(report: Report, *, verbose: bool = False) -> Page:
     """A table of all checks, and below it the details of each that did not pass.
 
-    With `verbose`, the details of all. A single line, however wide, if SGLang is not
-    patched and nothing was run. ASCII apart from the model's answers, so that every
+    With `verbose`, the details of all. ASCII apart from the model's answers, so that every
     terminal and log can show it.
     """
     if report.unpatched:
-        return f"FAILED: {report.unpatched}"
-    contents = _contents(report, verbose=verbose)
-    return drawn(contents, max(width, _MIN_WIDTH), colour=colour)
-
-
-def render_svg(report: Report) -> str:
-    return picture(_contents(report), TITLE)
-
-
-def drawn(contents: RenderableType, width: int, *, colour: bool) -> str:
-    console = _console(width, "standard" if colour else None)
-    with console.capture() as captured:
-        console.print(contents, crop=False)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
-
-
-def picture(contents: RenderableType, title: str) -> str:
-    """Draw a report of `SVG_WIDTH` as an SVG that loads nothing from the network."""
-    console = _console(SVG_WIDTH, "truecolor", record=True)
-    console.print(contents, crop=False)
-    drawing = console.export_svg(title=title)
-    return re.sub(r"@font-face \{.*?\}", "", drawing, flags=re.S)
+        return Page(TITLE, [Lines(f"FAILED: {report.unpatched}")])
+    parts: list[RenderableType] = [_heading(report)]
+    if report.shown():
+        parts.append(_table(report))
+    parts += _details(report, verbose=verbose)
+    if report.by_rules and report.levels:
+        levels = plain_table("LEVEL", "VERDICT")
+        for level in report.levels:
+            levels.add_row(level.level, level_verdict(report, level))
+        parts.append(levels)
+    if report.notes:
+        parts.append(Lines("\n".join(report.notes)))
+    return Page(TITLE, [*parts, _verdict(report)])
 
 
 def plain_lines(result: Result) -> Iterator[str]:
@@ -118,21 +139,6 @@ def stream_console(stream: TextIO, color: Color) -> Console:
     )
 
 
-def print_drawn(render: Callable[..., str], color: Color, log_width: int) -> None:
-    """Print a report on stdout, as wide and as colourful as stdout is.
-
-    `log_width` is for a stdout that is not a terminal.
-    """
-    width = terminal_width(sys.stdout) or log_width
-    colour = has_colours(sys.stdout, color)
-    print_text(render(width, colour=colour), color=color)
-
-
-def separated(parts: Iterable[RenderableType]) -> Group:
-    spaced = [line for part in parts for line in (part, Text(""))]
-    return Group(*spaced[:-1])
-
-
 def plain_table(*heads: str, right: Sequence[str] = ()) -> Table:
     """A table without lines, whose cells are not broken; some columns on the right."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -166,24 +172,6 @@ class Lines:
 
 def verdict_text(text: str, *, passed: bool) -> Lines:
     return Lines(text, style="bold green" if passed else "bold red")
-
-
-def _contents(report: Report, *, verbose: bool = False) -> RenderableType:
-    if report.unpatched:
-        return Lines(f"FAILED: {report.unpatched}")
-    parts: list[RenderableType] = [_heading(report)]
-    if report.shown():
-        parts.append(_table(report))
-    parts += _details(report, verbose=verbose)
-    if report.by_rules and report.levels:
-        levels = plain_table("LEVEL", "VERDICT")
-        for level in report.levels:
-            levels.add_row(level.level, level_verdict(report, level))
-        parts.append(levels)
-    if report.notes:
-        parts.append(Lines("\n".join(report.notes)))
-    parts.append(_verdict(report))
-    return separated(parts)
 
 
 def _heading(report: Report) -> Lines:
@@ -252,16 +240,9 @@ def _side_by_side(difference: Difference) -> Table:
     table.add_column(difference.left, overflow="fold")
     table.add_column(difference.right, overflow="fold")
     for row in difference.rows:
-        left, right = row.left or "-", row.right or "-"
-        if row.same:
-            table.add_row("", str(row.position), left, right)
-        else:
-            table.add_row(
-                Text(">", "bold"),
-                Text(str(row.position), "bold"),
-                Text(left, "bold green" if row.left else "dim"),
-                Text(right, "bold red" if row.right else "dim"),
-            )
+        marker, style = ("", "") if row.same else (">", "bold")
+        cells = (marker, str(row.position), row.left or "-", row.right or "-")
+        table.add_row(*cells, style=style)
     return table
 
 

@@ -264,24 +264,16 @@ class NotPassed(Exception):
 
 
 class Failed(NotPassed):
-    """The server does not do what it must."""
-
     outcome = Outcome.FAILED
 
 
 class Inconclusive(NotPassed):
-    """Two identical requests got different answers."""
-
     outcome = Outcome.INCONCLUSIVE
 
 
 class NotExercised(NotPassed):
-    """The model did not do what the check is about."""
-
     outcome = Outcome.NOT_EXERCISED
 
 
 class Skipped(NotPassed):
-    """The server lacks what the check needs, such as a launch option."""
-
     outcome = Outcome.SKIPPED

@@ -11,29 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentcore_verify.client import Answer, ClientError, HttpError
-from agentcore_verify.results import Failed
+from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
-
-THROUGH_ROUTER = (
-    "determinism",
-    "same-ids",
-    "re-score",
-    "logprob-mode",
-    "tools",
-    "reasoning",
-    "choices",
-    "stop",
-    "concurrency",
-    "openai-client",
-)
-"""Checks that need only chat requests, /generate and answers that are passed on."""
 
 NOT_DECODED = (
     "Token IDs were not compared with texts: the router does not pass on /detokenize."
 )
 
-NOT_CHECKED = "Not checked: a router in front of the server does not pass on this check's requests."
-ADVICE = "Give the URL of the SGLang server itself as --base-url."
+NOT_CHECKED = Skipped(
+    "Not checked: a router in front of the server does not pass on this check's requests.",
+    advice="Give the URL of the SGLang server itself as --base-url.",
+)
 
 
 @dataclass(frozen=True)

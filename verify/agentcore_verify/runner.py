@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -21,6 +21,7 @@ from agentcore_patches.shell.text_output import NO_RUST_SERVER
 
 from . import checks, contract, router
 from .audit.tokens import Tokens
+from .checks import Check
 from .identity import find_profile, identify
 from .launching import Launching, server_options, temporary_log
 from .profiles import AGENTCORE, named
@@ -144,7 +145,6 @@ class _Run:
         shown = find_profile(subject, found.engine) if asked is AGENTCORE else asked
         subject.profile = asked if options.profile else shown
         subject.is_patched = subject.is_sglang and shown is AGENTCORE
-        skipped: dict[str, Skipped] = {}
         if not subject.is_patched:
             subject.needs_logprobs = "logprobs" in self.levels
             subject.sends_bad_ids = "token-in" in options.levels
@@ -157,8 +157,8 @@ class _Run:
             self._refuse(problem)
             return
         elif subject.is_routed:
-            skipped = self._look_for_router(subject)
-        self._run_checks(subject, None, skipped)
+            self._look_for_router(subject)
+        self._run_checks(subject, None)
 
     def _refuse(self, problem: str) -> None:
         """Report an SGLang of which nothing is checked."""
@@ -197,11 +197,8 @@ class _Run:
             )
         return ""
 
-    def _look_for_router(self, subject: Subject) -> dict[str, Skipped]:
-        """Note what a router drops; return why checks are impossible, by their names.
-
-        The rules are judged all the same: a router that drops the fields fails them.
-        """
+    def _look_for_router(self, subject: Subject) -> None:
+        """Note what a router drops."""
         if not subject.can_decode:
             self._note(router.NOT_DECODED)
         self._note(
@@ -210,13 +207,6 @@ class _Run:
                 for field in router.dropped_fields(subject)
             ),
         )
-        if self.draft.by_rules:
-            return {}
-        return {
-            name: Skipped(router.NOT_CHECKED, advice=router.ADVICE)
-            for name in checks.NAMES
-            if name not in router.THROUGH_ROUTER
-        }
 
     def verify_launched(self) -> None:
         options = self.options
@@ -248,13 +238,6 @@ class _Run:
                     "`agentcore-patch apply` first."
                 )
             )
-            return
-        without = [
-            checks.get(name).without_extra(status.patches) for name in options.checks
-        ]
-        if all(without):
-            ends = zip(options.checks, without, strict=True)
-            self.record(results=tuple(Result.of(name, end or "") for name, end in ends))
             return
         # SGLang may hang: its log is kept after Ctrl-C.
         given = nullcontext(options.log) if options.log else None
@@ -316,16 +299,18 @@ class _Run:
         self.options = replace(self.options, checks=judging)
         self.record(by_rules=True)
 
-    def _run_checks(
-        self,
-        subject: Subject,
-        server: Server | None,
-        skipped: Mapping[str, Skipped] = {},
-    ) -> None:
-        """Run the checks; if the server dies, skip the rest and raise ServerError.
+    def _why_skipped(self, check: Check, subject: Subject) -> Skipped | None:
+        """Return why a check cannot be run here.
 
-        `skipped` tells, by name, why checks cannot be run here.
+        Rules are judged all the same: a router that drops the fields fails them.
         """
+        if without := check.without_extra(self.draft.patches):
+            return without
+        routed = subject.is_routed and not self.draft.by_rules
+        return router.NOT_CHECKED if routed and not check.through_router else None
+
+    def _run_checks(self, subject: Subject, server: Server | None) -> None:
+        """Run the checks; if the server dies, skip the rest and raise ServerError."""
         self.subject = subject
         if subject.info.get("skip_tokenizer_init"):
             raise UsageError(
@@ -337,8 +322,7 @@ class _Run:
             self.progress.check_started(name, number, len(names))
             self.doing = f"during the check {name} ({number} of {len(names)})"
             check = checks.get(name)
-            without = check.without_extra(self.draft.patches)
-            result = check.run(subject, without or skipped.get(name))
+            result = check.run(subject, self._why_skipped(check, subject))
             self.record(results=(*self.draft.results, result))
             self.progress.check_ended(result)
             if server and result.outcome is Outcome.FAILED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -114,7 +113,18 @@ def serve(
     shows = asked.detail != "quiet"
     follows = asked.detail == "verbose"
     ready = False
-    with signals_as_exceptions(), temporary_log("serve", ServerError) as log:
+    with (
+        signals_as_exceptions(),
+        temporary_log("serve", ServerError) as log,
+        log.open(errors="replace") as lines,
+    ):
+
+        def follow(*_: object) -> None:
+            """With -v, copy what is new in the log to stderr."""
+            if follows:
+                with suppress(OSError, ValueError):
+                    print(lines.read(), end="", file=sys.stderr, flush=True)
+
         launching = server_options(
             Launching(
                 model,
@@ -138,15 +148,15 @@ def serve(
                 _note(f"{launching.python} {' '.join(launching.args)}")
             elif shows:
                 _note(f"starting SGLang; its log is {log}")
-            with _followed(server.log, shows=follows):
-                with _spinner(asked) as on_loading:
-                    server.start(on_loading)
-                ready = True
-                if shows:
-                    print_text(_ready(output, server, status), color=asked.color)
-                while True:
-                    server.ensure_alive()
-                    time.sleep(POLL_INTERVAL)
+            with _spinner(asked) as on_loading:
+                server.start(follow if follows else on_loading)
+            ready = True
+            if shows:
+                print_text(_ready(output, server, status), color=asked.color)
+            while True:
+                server.ensure_alive()
+                follow()
+                time.sleep(POLL_INTERVAL)
         except KeyboardInterrupt:
             if not ready:
                 raise Interrupted(
@@ -154,6 +164,7 @@ def serve(
                 ) from None
         finally:
             server.stop()
+            follow()
         log.unlink(missing_ok=True)
     if shows:
         _note("the server was stopped")
@@ -179,36 +190,6 @@ def _is_in_foreground() -> bool:
 
 def _note(line: str) -> None:
     print_text(f"agentcore-patch: {line}", sys.stderr)
-
-
-@contextmanager
-def _followed(log: Path, *, shows: bool) -> Iterator[None]:
-    """Copy the log to stderr until the end of the block."""
-    ended = threading.Event()
-
-    def follow() -> None:
-        with log.open(errors="replace") as file:
-            while True:
-                last = ended.is_set()
-                if text := file.read():
-                    with suppress(OSError, ValueError):
-                        sys.stderr.write(text)
-                        sys.stderr.flush()
-                elif last:
-                    return
-                else:
-                    ended.wait(POLL_INTERVAL)
-
-    if not shows:
-        yield
-        return
-    follower = threading.Thread(target=follow, name="follow-log", daemon=True)
-    follower.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        follower.join()
 
 
 def _ready(output: TextOutput, server: Server, status: StatusResult) -> str:

@@ -50,6 +50,10 @@ Decoder: TypeAlias = Callable[[Sequence[Sequence[int]], bool], list[str]]
 """Decodes sequences of token IDs; the flag tells whether special tokens are kept."""
 
 
+def mode_of(body: Json) -> str:
+    return "streaming" if body.get("stream") else "non-streaming"
+
+
 @dataclass(frozen=True)
 class Exchange:
     """A request and its answer; `where` names the request in messages."""
@@ -62,6 +66,10 @@ class Exchange:
     @property
     def streamed(self) -> bool:
         return bool(self.body.get("stream"))
+
+    @property
+    def mode(self) -> str:
+        return mode_of(self.body)
 
     @property
     def completions(self) -> tuple[Completion, ...]:
@@ -148,7 +156,8 @@ class Subject:
 
     def _refuses(self, fields: Json) -> bool:
         try:
-            client.chat(self.base_url, api_key=self.api_key, **self._hello(**fields))
+            url = f"{self.base_url}{client.CHAT}"
+            client.post_json(url, self._hello(**fields), api_key=self.api_key)
         except ClientError as error:
             return client.is_refusal(error)
         return False
@@ -245,7 +254,7 @@ class Subject:
         """
         body = self._hello(**profile.fields(stream=False))
         try:
-            answer = self.post("/v1/chat/completions", body).json()
+            answer = self.post(client.CHAT, body).json()
         except (ClientError, ValueError) as error:
             if may_refuse and client.is_refusal(error):
                 return None
@@ -342,8 +351,7 @@ class Subject:
 
     def ask(self, question: str, **more: Any) -> Exchange:
         body = self.body(question, **more)
-        where = f"{'streaming' if body.get('stream') else 'non-streaming'} '{question}'"
-        return self.send(body, where)
+        return self.send(body, f"{mode_of(body)} '{question}'")
 
     def send(self, body: Json, where: str, on_event: OnEvent | None = None) -> Exchange:
         """The answer to a chat completion request; Failed if there is none."""
@@ -444,23 +452,20 @@ class Subject:
     def generate(self, **body: Any) -> Any:
         return self.post_json("/generate", body)
 
-    def generate_stream(self, **body: Any) -> Iterator[Json]:
-        with self.asking("streaming /generate"):
-            yield from client.generate_stream(
-                self.base_url, api_key=self.api_key, **body
-            )
+    def post_stream(
+        self, path: str, body: Json, *, done: bool = True
+    ) -> Iterator[Json]:
+        url = f"{self.base_url}{path}"
+        return client.post_stream(url, body, api_key=self.api_key, done=done)
 
     def in_both_modes(self, path: str, body: Json) -> dict[str, list[Json]]:
-        url = f"{self.base_url}{path}"
         body = {"model": self.model, "temperature": 0, **body}
-        whole = client.post_json(url, body, api_key=self.api_key)
         # The streams of the other endpoints may end without [DONE].
-        done = path == "/v1/completions"
-        events = client.post_stream(url, body, api_key=self.api_key, done=done)
-        return {"non-streaming": [whole], "streaming": list(events)}
+        events = self.post_stream(path, body, done=path == "/v1/completions")
+        return {"non-streaming": [self.post_json(path, body)], "streaming": [*events]}
 
     def assert_refused(
-        self, body: Json, where: str, *words: str, path: str = "/v1/chat/completions"
+        self, body: Json, where: str, *words: str, path: str = client.CHAT
     ) -> None:
         """Raise Failed unless a request gets an HTTP 400 with these words."""
         with self.asking(where):

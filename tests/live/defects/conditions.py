@@ -27,9 +27,7 @@ def under_load(proxy: Proxy, events: Iterator[Json]) -> Iterator[Json]:
     return events
 
 
-@plant(
-    "another stream's prompt under load", "concurrency", "of another request", rule=9
-)
+@plant("another stream's prompt", "concurrency", "of another request", rule=9)
 class MixedUnderLoad(ChatStream):
     kept: list[int] | None = None
 
@@ -41,9 +39,7 @@ class MixedUnderLoad(ChatStream):
             yield event
 
 
-@plant(
-    "the last ID repeated by an abort", "interruption", "aborted: token_ids", rule=10
-)
+@plant("IDs repeated by an abort", "interruption", "aborted: token_ids", rule=10)
 class RepeatedByAbort(ChatStream):
     def chat(self, body: Json, events: Iterator[Json]) -> Iterable[Json]:
         last: list[int] = []
@@ -90,11 +86,7 @@ class LatePause(Defect):
         return body
 
 
-@in_chunk(
-    "streamed IDs that the client cannot see",
-    "openai-client",
-    "differ from what the server sent",
-)
+@in_chunk("IDs that no client sees", "openai-client", "what the server sent")
 def _(body: Json, choice: Json) -> None:
     choice["delta"]["token_ids"] = choice.pop("token_ids", None)
 
@@ -158,9 +150,7 @@ class ThirdVaries(ChatWhole):
             yield event
 
 
-@in_choice(
-    "a token credited to other weights", "weight-versions", "did not sample it", rule=18
-)
+@in_choice("a token of other weights", "weight-versions", "did not sample it", rule=18)
 def _(body: Json, choice: Json) -> None:
     match choice.get("weight_versions"):
         case [old, new]:
@@ -168,12 +158,7 @@ def _(body: Json, choice: Json) -> None:
             new["start"] += 1
 
 
-@plant(
-    "a prompt from a cache of other weights",
-    "weight-versions",
-    "other weights",
-    rule=19,
-)
+@plant("a cache of other weights", "weight-versions", "other weights", rule=19)
 class OldCache(ChatWhole):
     """Active after the last update, until the cache is flushed."""
 

@@ -151,7 +151,7 @@ def _(path: str, body: Json) -> Json:
 
 
 @in_place_of_answer(
-    "a refusal that does not say why", "refusals", "does not name 'input_ids'"
+    "a refusal without a reason", "refusals", "does not name 'input_ids'"
 )
 def _(path: str, body: Json) -> tuple[int, Json] | None:
     bad = body.get("input_ids") == [[1, 2]]
@@ -164,17 +164,13 @@ def _(path: str, body: Json, response: Any) -> None:
         del response["meta_info"]
 
 
-@in_response(
-    "metadata of the last tokens only", "customized-info", "for 120 output_ids"
-)
+@in_response("metadata of the last tokens", "customized-info", "for 120 output_ids")
 def _(path: str, body: Json, response: Any) -> None:
     for output in outputs(path, response):
         del output["meta_info"][MIRROR_KEY][:-20]
 
 
-@in_stream(
-    "metadata out of step on a chunk", "customized-info", "values of the sampler"
-)
+@in_stream("metadata out of step", "customized-info", "values of the sampler")
 def _(path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
     for number, event in enumerate(events):
         if path == GENERATE and number == 60:
@@ -194,25 +190,19 @@ def _(body: Json, choice: Json) -> None:
     choice.setdefault("token_ids", None)
 
 
-@in_response(
-    "a field of vanilla's lost", "opt-out", "differs from the one with token IDs"
-)
+@in_response("a field of stock's lost", "opt-out", "differs from the one")
 def _(path: str, body: Json, response: Any) -> None:
     if path == CHAT and body.get("return_token_ids") is False:
         del response["metadata"]
 
 
-@in_response(
-    "token_ids in /v1/completions", "other-endpoints", "the answer has token_ids"
-)
+@in_response("IDs in /v1/completions", "other-endpoints", "the answer has token_ids")
 def _(path: str, body: Json, response: Any) -> None:
     if path == "/v1/completions":
         response["choices"][0]["token_ids"] = [1]
 
 
-@in_response(
-    "a token of vLLM's endpoint lost", "vllm-api", "differ from the output_ids"
-)
+@in_response("a token of vLLM's lost", "vllm-api", "differ from the output_ids")
 def _(path: str, body: Json, response: Any) -> None:
     for choice in vllm_choices(path, response):
         del choice["token_ids"][3], choice["logprobs"]["content"][3]
@@ -225,9 +215,7 @@ def _(path: str, body: Json, events: Iterator[Json]) -> Iterable[Json]:
             yield event
 
 
-@in_response(
-    "logprobs of vLLM's endpoint out of step", "vllm-api", "the logprob of token"
-)
+@in_response("logprobs of vLLM's out of step", "vllm-api", "the logprob of token")
 def _(path: str, body: Json, response: Any) -> None:
     for choice in vllm_choices(path, response):
         content = choice["logprobs"]["content"]
@@ -262,9 +250,7 @@ def _(path: str, body: Json, response: Any) -> None:
         del choice["weight_versions"]
 
 
-@in_response(
-    "a token of a rendered prompt lost", "vllm-api", "prompt_token_ids of chat"
-)
+@in_response("a rendered token lost", "vllm-api", "prompt_token_ids of chat")
 def _(path: str, body: Json, response: Any) -> None:
     if path == "/v1/chat/completions/render":
         del response["token_ids"][3]

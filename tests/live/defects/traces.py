@@ -23,16 +23,12 @@ from tests.live.defects.planting import (
 from tests.live.proxy import Cut, Defect, Lost
 
 
-@in_fifth_chunk(
-    "a token dropped from a stream", "same-ids", "differ from those of", rule=4
-)
+@in_fifth_chunk("a token lost in a stream", "same-ids", "differ from those of", rule=4)
 def _(choice: Json) -> None:
     del choice["token_ids"][0]
 
 
-@in_chat_stream(
-    "IDs one chunk later than their text", "streaming", "or an earlier chunk", rule=5
-)
+@in_chat_stream("IDs after their text", "streaming", "or an earlier chunk", rule=5)
 def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
     late: list[int] = []
     for event in events:
@@ -71,9 +67,7 @@ def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
     yield from events
 
 
-@plant(
-    "the stop token lost, non-streaming", "non-streaming", "but its token_ids end with"
-)
+@plant("the stop token lost", "non-streaming", "but its token_ids end with")
 class StopTokenMissing(ChatWhole):
     def chat(self, body: Json, response: Json) -> None:
         for choice in response["choices"]:
@@ -87,12 +81,7 @@ def _(body: Json, choice: Json) -> None:
     del choice["token_ids"]
 
 
-@plant(
-    "the prompt IDs of an earlier request",
-    "non-streaming",
-    "decode to the prompt",
-    rule=3,
-)
+@plant("the prompt of another request", "non-streaming", "decode to the prompt", rule=3)
 class PromptOfAnother(ChatWhole):
     kept: list[int] | None = None
 
@@ -114,9 +103,7 @@ def _(body: Json, choice: Json) -> None:
         choice["token_ids"] = choice["token_ids"][-1:]
 
 
-@in_chat_stream(
-    "the logprobs of the chunk before", "logprobs", "belongs to token", rule=11
-)
+@in_chat_stream("logprobs a chunk late", "logprobs", "belongs to token", rule=11)
 def _(body: Json, events: Iterator[Json]) -> Iterable[Json]:
     before: list[Json] = []
     for event in events:
@@ -166,12 +153,7 @@ class Scaled(Defect):
     """The real server's own scaling, where raw logprobs are expected."""
 
 
-@in_choice(
-    "logprobs of no known meaning",
-    "logprob-mode",
-    "of the raw difference",
-    Outcome.INCONCLUSIVE,
-)
+@in_choice("logprobs of no meaning", "logprob-mode", "of the raw", Outcome.INCONCLUSIVE)
 def _(body: Json, choice: Json) -> None:
     for entry in choice["logprobs"]["content"]:
         for top in entry["top_logprobs"]:

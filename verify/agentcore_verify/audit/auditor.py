@@ -12,7 +12,7 @@ from .findings import BY_TOKENIZER, FINDINGS
 from .prefixes import Prefixes
 from .results import Audit, Example, Finding, State
 from .tokens import Tokens
-from .turns import Answer, Turn
+from .turns import Turn
 
 UNVERSIONED = "weight-version-missing"
 
@@ -67,28 +67,16 @@ class Auditor:
             else:
                 example = note(UNVERSIONED, "", turn.shape, choice)
                 self._unversioned.setdefault(turn.shape, example)
-            if self._tokens is not None:
-                for name, seen, cause in self._look_at_text(turn, answer, self._tokens):
-                    note(name, seen, cause, choice)
-        if found := self._prefixes.add(turn, source):
-            note("prefix-broken", *found)
-
-    def _look_at_text(
-        self, turn: Turn, answer: Answer, tokens: Tokens
-    ) -> Iterator[tuple[str, str, str]]:
-        try:
-            found = drift.compare(answer, turn.stops, tokens)
-        except drift.TextDiffers as differs:
-            self._compared += 1
-            yield "text-differs", str(differs), ""
-            return
-        if found is None:
-            return
-        self._compared += 1
-        self._compared_tokens += found.tokens
-        self._differing_tokens += found.differing
-        if found.differing:
-            yield "drift", found.seen, found.cause
+            if self._tokens is None:
+                continue
+            if found := drift.compare(answer, turn.stops, self._tokens):
+                self._compared += 1
+                self._compared_tokens += found.tokens
+                self._differing_tokens += found.differing
+                if found.finding:
+                    note(found.finding, found.seen, found.cause, choice)
+        if broken := self._prefixes.add(turn, source):
+            note("prefix-broken", *broken)
 
     def result(
         self,

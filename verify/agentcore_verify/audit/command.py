@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,15 +10,11 @@ from agentcore_patches.errors import UsageError
 from agentcore_patches.shell.options import COLOR, QUIET, SharedOptions, verbose_option
 from agentcore_patches.shell.terminal import print_text
 
-from ..options import PathOption, assert_writable, file_option, write_file
-from ..report import print_drawn
+from ..options import JSON, PathOption, assert_writable, file_option, write_file
 from .auditor import Auditor
 from .lines import STDIN, turns_in
-from .report import render_json, render_svg, render_table
+from .report import page_of, render_json
 from .tokens import Tokens
-
-_LOG_WIDTH = 100
-"""Columns of the table if stdout is not a terminal."""
 
 
 @click.command(short_help="Look for defects in recorded rollouts.")
@@ -38,12 +33,7 @@ _LOG_WIDTH = 100
     metavar="SHARE",
     help="The share of tokens that may differ when the text is re-tokenized.",
 )
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document on stdout instead of the table, errors included.",
-)
+@JSON
 @file_option("--svg", "Write the table as an SVG picture.")
 @QUIET
 @verbose_option("Explain each finding, even if it was not found.")
@@ -99,10 +89,9 @@ def audit(
     if not result.turns:
         raise UsageError(f"No turn is recorded in {', '.join(files)}.")
     if svg is not None:
-        write_file(Path(svg), render_svg(result))
+        write_file(Path(svg), page_of(result).svg())
     if as_json:
         print_text(render_json(result))
     elif asked.detail != "quiet" or result.exit_code:
-        render = partial(render_table, result, verbose=asked.detail == "verbose")
-        print_drawn(render, asked.color, _LOG_WIDTH)
+        page_of(result, verbose=asked.detail == "verbose").print(asked.color)
     return result.exit_code

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..differences import first_difference
 from .tokens import BROKEN, Tokens
 from .turns import Answer
 
@@ -26,12 +27,14 @@ class Drift:
         differing: how many of these the text does not give again.
         cause: why; empty if none differs.
         seen: the tokens on both sides.
+        finding: `drift`, or `text-differs` if the IDs do not decode to the text.
     """
 
     tokens: int
     differing: int = 0
     cause: str = ""
     seen: str = ""
+    finding: str = ""
 
 
 class TextDiffers(Exception):
@@ -39,10 +42,13 @@ class TextDiffers(Exception):
 
 
 def compare(answer: Answer, stops: Sequence[str], tokens: Tokens) -> Drift | None:
-    """Compare the IDs with the IDs of the text, if recorded, or raise TextDiffers."""
+    """Compare the IDs with the IDs of the text, if recorded."""
     if answer.ids:
         body = tokens.without_end(answer.ids)
-        again, cause = _text_to_tokenize(answer, body, stops, tokens)
+        try:
+            again, cause = _text_to_tokenize(answer, body, stops, tokens)
+        except TextDiffers as differs:
+            return Drift(0, seen=str(differs), finding="text-differs")
         # Another text may have the same tokens if the tokenizer normalizes it.
         return _compared(
             body,
@@ -155,13 +161,10 @@ def _compared(
     show: Callable[[list[Item]], str],
 ) -> Drift:
     """Compare the sampled tokens with others, between their equal starts and ends."""
-    shorter = min(len(sampled), len(again))
-    start = end = 0
-    while start < shorter and sampled[start] == again[start]:
-        start += 1
-    while end < shorter - start and sampled[-1 - end] == again[-1 - end]:
-        end += 1
-    left, right = sampled[start : len(sampled) - end], again[start : len(again) - end]
+    start = first_difference(sampled, again)
+    left, right = sampled[start:], again[start:]
+    if end := first_difference(left[::-1], right[::-1]):
+        left, right = left[:-end], right[:-end]
     if not (left or right):
         return Drift(len(sampled))
     return Drift(
@@ -169,6 +172,7 @@ def _compared(
         differing=max(len(left), len(right)),
         cause=cause_of(left, right),
         seen=f"sampled {show(left)}, tokenized again {show(right)}",
+        finding="drift",
     )
 
 
@@ -259,4 +263,5 @@ def _compare_counts(
         differing=abs(answer.tokens - again),
         cause="another number of tokens",
         seen=f"sampled {answer.tokens} tokens, tokenized again {again}",
+        finding="drift",
     )

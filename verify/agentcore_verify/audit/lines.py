@@ -18,9 +18,6 @@ from .turns import Turn
 
 STDIN = "-"
 
-LONGEST_LINE = 256 * 2**20
-"""Size limit of a line, in bytes."""
-
 ONE_OBJECT = "Write one JSON object per turn and line."
 
 _SQLITE = b"SQLite format 3\0"
@@ -42,18 +39,9 @@ def turns_in(file: str) -> Iterator[tuple[str, Turn]]:
 
 
 def _turns_in_stream(stream: BinaryIO, name: str) -> Iterator[tuple[str, Turn]]:
-    number = 0
-    while line := stream.readline(LONGEST_LINE + 1):
-        number += 1
-        place = f"{name}, line {number}"
-        if len(line) > LONGEST_LINE:
-            raise UsageError(
-                f"{place} is longer than {LONGEST_LINE // 2**20} MiB.",
-                hint=ONE_OBJECT,
-            )
-        if not line.strip():
-            continue
-        yield from _turns_in_line(line, place)
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            yield from _turns_in_line(line, f"{name}, line {number}")
 
 
 def _turns_in_line(line: bytes | str, place: str) -> Iterator[tuple[str, Turn]]:

@@ -6,6 +6,7 @@ from array import array
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from ..differences import first_difference
 from .tokens import BROKEN, Tokens
 from .turns import Answer, History, Turn
 
@@ -82,7 +83,9 @@ class Prefixes:
                 if len(prompt) > one.prompt
                 and prompt[: one.prompt] == one.ids[: one.prompt]
             ]
-            return max(found, key=lambda one: _shared(prompt, one.ids), default=None)
+            return max(
+                found, key=lambda one: first_difference(prompt, one.ids), default=None
+            )
         if not now.answers:
             return None
         earlier = [
@@ -96,7 +99,7 @@ class Prefixes:
         # Of several equal answers, take the last.
         return max(
             reversed(exact or nearest),
-            key=lambda one: _shared(prompt, one.ids),
+            key=lambda one: first_difference(prompt, one.ids),
             default=None,
         )
 
@@ -138,7 +141,7 @@ class Prefixes:
 
     def _break(self, turn: Turn, prompt: array[int], before: _Kept) -> tuple[str, str]:
         expected, tokens = before.ids, self._tokens
-        at = _shared(prompt, expected)
+        at = first_difference(prompt, expected)
         why = self._why(turn, prompt, before, at)
         place = f"differs after {at} of {len(expected)} tokens:"
         if tokens is None:
@@ -184,18 +187,6 @@ class Prefixes:
 def _key(turn: Turn, source: str, inputs: bytes | None) -> object:
     """Return the session of a turn; without one, a digest of the messages to the model."""
     return source, turn.session if turn.session is not None else inputs
-
-
-def _shared(left: array[int], right: array[int]) -> int:
-    """Return the number of tokens that both have in common at their start."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _is_same_text(left: str, right: str) -> bool:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from agentcore_patches.shell.json_output import as_json
 
-from ..report import Lines, drawn, picture, plain_table, separated, verdict_text
+from ..report import Lines, Page, plain_table, verdict_text
 from .results import Audit, Finding, State
 
 TITLE = "agentcore-patch audit"
@@ -22,7 +22,6 @@ _STYLES = {
     State.NOT_CHECKED: "dim",
     State.CLEAN: "green",
 }
-_MIN_WIDTH = 60
 
 
 def render_json(audit: Audit) -> str:
@@ -30,22 +29,11 @@ def render_json(audit: Audit) -> str:
     return json.dumps(as_json(audit), indent=2)
 
 
-def render_table(
-    audit: Audit, width: int = 80, *, colour: bool = False, verbose: bool = False
-) -> str:
+def page_of(audit: Audit, *, verbose: bool = False) -> Page:
     """A table of all findings, and below it the details of each that has a count.
 
     With `verbose`, also the meaning of the others.
     """
-    contents = _contents(audit, verbose=verbose)
-    return drawn(contents, max(width, _MIN_WIDTH), colour=colour)
-
-
-def render_svg(audit: Audit) -> str:
-    return picture(_contents(audit), TITLE)
-
-
-def _contents(audit: Audit, *, verbose: bool = False) -> RenderableType:
     names = ", ".join(audit.files[:3]) + (", ..." if len(audit.files) > 3 else "")
     heading = (
         f"{names}: {audit.turns:,} turns, {audit.answers:,} answers, "
@@ -54,7 +42,7 @@ def _contents(audit: Audit, *, verbose: bool = False) -> RenderableType:
     parts = [Lines(heading), _table(audit), *_details(audit, verbose=verbose)]
     if audit.notes:
         parts.append(Lines("\n".join(audit.notes)))
-    return separated([*parts, _verdict(audit)])
+    return Page(TITLE, [*parts, _verdict(audit)])
 
 
 def _table(audit: Audit) -> Table:

@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

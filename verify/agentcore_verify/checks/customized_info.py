@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import Json
 from agentcore_verify.parallel import in_parallel
 from agentcore_verify.probe import MIRROR_KEY
@@ -23,7 +24,8 @@ N_TOKENS = 120
 PROMPTS = ("Name many things.", "Say hello.", "Show me emoji.", "What is my name?")
 
 
-def check(subject: Subject) -> str:
+@check()
+def customized_info(subject: Subject) -> str:
     request: dict[str, Any] = {
         "sampling_params": {
             "temperature": 0,
@@ -54,11 +56,12 @@ def _assert_stream(subject: Subject, **request: Any) -> int:
     """Check every chunk, and that all tokens arrived; returns the number of chunks."""
     where = "streaming /generate"
     chunks: list[list[int]] = []
-    for position, chunk in enumerate(subject.generate_stream(**request)):
-        if "error" in chunk:
-            raise Failed(f"{where}: the stream has an error event: {chunk['error']}")
-        _assert_aligned(subject, f"{where}, chunk {position}", chunk)
-        chunks.append(chunk["output_ids"])
+    with subject.asking(where):
+        for position, chunk in enumerate(subject.post_stream("/generate", request)):
+            if "error" in chunk:
+                raise Failed(f"{where}: an error event: {chunk['error']}")
+            _assert_aligned(subject, f"{where}, chunk {position}", chunk)
+            chunks.append(chunk["output_ids"])
     incremental = subject.info.get("stream_output")
     if incremental is None:  # Unknown; a cumulative chunk starts with the last one.
         incremental = any(b[: len(a)] != a for a, b in itertools.pairwise(chunks))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import (
     assert_input_ids,
@@ -29,7 +30,8 @@ IMAGE = (
 MAX_TOKENS = 24
 
 
-def check(subject: Subject) -> str:
+@check()
+def images(subject: Subject) -> str:
     if not subject.json_at("/model_info").get("has_image_understanding"):
         raise Skipped("The model does not support images.")
     first = _ask(subject, "an image")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcore_verify import openai_script
+from agentcore_verify.checks.registry import check
 from agentcore_verify.results import Failed, Skipped
 from agentcore_verify.subject import Subject
 
@@ -25,7 +26,8 @@ REQUESTS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def check(subject: Subject) -> str:
+@check(through_router=True)
+def openai_client(subject: Subject) -> str:
     references = [
         subject.reference(question, **options) for question, options in REQUESTS
     ]

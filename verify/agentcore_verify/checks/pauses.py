@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import HttpError
 from agentcore_verify.invariants import assert_prefix, assert_same, assert_whole
 from agentcore_verify.parallel import in_threads
@@ -23,15 +24,14 @@ from agentcore_verify.results import NotExercised, Skipped
 from agentcore_verify.signals import unless_signalled
 from agentcore_verify.subject import ENDLESS, INTERRUPTION_ATTEMPTS, Exchange, Subject
 
-RULES = (10,)
-
 PAUSES = ("in_place", "retract")
 N_STREAMS = 4
 PAUSE = 0.3
 """Seconds that a pause lasts."""
 
 
-def check(subject: Subject) -> str:
+@check(10)
+def pauses(subject: Subject) -> str:
     if not subject.launched:
         raise Skipped("A pause would stop other clients' requests on this server.")
     n_paused = sum(_paused_answers(subject, mode) for mode in PAUSES)

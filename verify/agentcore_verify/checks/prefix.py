@@ -15,12 +15,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from agentcore_verify.audit.turns import Call
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import Completion, Json
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.scripted_model import line
 from agentcore_verify.subject import Exchange, Subject
-
-RULES = (17,)
 
 QUESTIONS = ("tool", "plain", "reasoning", "emoji")
 MAX_TOKENS = 60
@@ -48,7 +47,8 @@ BAD: tuple[tuple[list[object], str, Json], ...] = (
 )
 
 
-def check(subject: Subject) -> str:
+@check(17)
+def prefix(subject: Subject) -> str:
     if not subject.is_patched:
         return _assert_history(subject)
     n_telling = 0

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.invariants import assert_same
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.scoring import request, score
-from agentcore_verify.subject import Subject
-
-RULES = (16,)
+from agentcore_verify.subject import Subject, mode_of
 
 BAD: dict[str, Any] = {
     "a string": "Say hello.",
@@ -29,7 +28,8 @@ BAD: dict[str, Any] = {
 """The last ones crash an unpatched server."""
 
 
-def check(subject: Subject) -> str:
+@check(16)
+def refusals(subject: Subject) -> str:
     if not subject.is_patched:
         return _check_prompts_of_ids(subject)
     expected = subject.reference("plain")
@@ -41,8 +41,7 @@ def check(subject: Subject) -> str:
     for what, ids in cases.items():
         for stream in (False, True):
             body = subject.body("plain", input_ids=ids, stream=stream)
-            mode = "streaming" if stream else "non-streaming"
-            where = f"{mode} with input_ids that are {what}"
+            where = f"{mode_of(body)} with input_ids that are {what}"
             subject.assert_refused(body, where, "input_ids")
             n_refused += 1
         assert_same(subject, expected, subject.ask("plain"))

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import Json
 from agentcore_verify.invariants import assert_input_ids, assert_whole
 from agentcore_verify.results import Failed
 from agentcore_verify.scoring import score
 from agentcore_verify.subject import Exchange, Subject
-
-RULES = (15,)
 
 PROMPT: tuple[int, ...] = (5, 6, 7, 5, 6, 8)
 """A prompt where no answer has the IDs of its own."""
@@ -24,7 +23,8 @@ PROMPT: tuple[int, ...] = (5, 6, 7, 5, 6, 8)
 IGNORED = [{"role": "user", "content": "These words are not the prompt."}]
 
 
-def check(subject: Subject) -> str:
+@check(15)
+def tito(subject: Subject) -> str:
     if not subject.is_patched:
         return _check_prompt_of_ids(subject)
     for question, tools in (

@@ -14,11 +14,10 @@ from typing import Any
 
 from agentcore_verify import client
 from agentcore_verify.checks.logprobs import tolerance
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.results import Failed, Inconclusive
 from agentcore_verify.subject import NOT_DETERMINISTIC, Subject
-
-EXTRA = "vllm-api"
 
 PATH = "/inference/v1/generate"
 N_TOKENS = 48
@@ -47,7 +46,8 @@ ROUTES = (
 """All paths of vLLM that a patched server serves."""
 
 
-def check(subject: Subject) -> str:
+@check(extra="vllm-api")
+def vllm_api(subject: Subject) -> str:
     prompt = list(subject.reference("long").prompt_ids)
     expected = _native(subject, prompt)
     if _native(subject, prompt)["output_ids"] != expected["output_ids"]:

@@ -21,14 +21,13 @@ from typing import Any
 from agentcore_verify.audit.readers import turns_of
 from agentcore_verify.audit.readers.fields import BadRecord
 from agentcore_verify.checks.pauses import paused
+from agentcore_verify.checks.registry import check
 from agentcore_verify.client import HttpError, Json
 from agentcore_verify.differences import first_difference
 from agentcore_verify.parallel import in_threads
 from agentcore_verify.results import Failed, NotExercised, Skipped
 from agentcore_verify.signals import unless_signalled
 from agentcore_verify.subject import INTERRUPTION_ATTEMPTS, Exchange, Subject
-
-RULES = (18, 19)
 
 N_STREAMS = 4
 LONG: dict[str, Any] = {"ignore_eos": True, "return_weight_versions": True}
@@ -40,7 +39,8 @@ NOISE = 1e-3
 FLUSH_ATTEMPTS = 20
 
 
-def check(subject: Subject) -> str:
+@check(18, 19)
+def weight_versions(subject: Subject) -> str:
     if not subject.launched:
         with subject.rule(18):
             _assert_named(subject)

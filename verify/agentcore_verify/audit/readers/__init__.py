@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..turns import Json, Turn
+from ...profiles import Json
+from ..turns import Turn
 from . import choices, gateway, messages, responses, verifiers
 from .fields import BadRecord, Record
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, TypeVar
 
-from ...profiles import PROMPT, RECORDED_IDS, as_id, first_at
-from ..turns import Answer, History, Json, Span, Turn
-from .fields import BadRecord, Record, streamed_calls
+from ...profiles import PROMPT, RECORDED_IDS, Json, as_id, first_at
+from ..turns import Answer, History, Span, Turn
+from .fields import BadRecord, Record
 
 T = TypeVar("T")
 
@@ -78,12 +78,7 @@ def _answer(
     flat = _joined(part.numbers("token_logprobs") for part in parts)
     pieces = [token for token in named_or_pieces if isinstance(token, str)]
     named = [token for token in named_or_pieces if isinstance(token, int)]
-    if all(part.get("message") for part in parts):
-        calls = tuple(call for body in bodies for call in body.calls())
-    else:
-        calls = streamed_calls(
-            part for one in bodies for part in one.objs("tool_calls")
-        )
+    calls = [call.values for one in bodies for call in one.objs("tool_calls")]
     starts = accumulate((len(one or ()) for one in ids_of_parts), initial=0)
     return Answer(
         text="".join(
@@ -91,7 +86,7 @@ def _answer(
             for body, part in zip(bodies, parts, strict=True)
         ),
         reasoning="".join(body.reasoning() for body in bodies),
-        calls=calls,
+        calls=Record({"tool_calls": calls}, bodies[-1].name).calls(),
         ids=named if ids is None and named and not pieces else ids,
         logprobs=logprobs if flat is None else flat,
         pieces=pieces or None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..turns import Answer, Call, History, Json, Message, Turn
+from ...profiles import Json
+from ..turns import Answer, Call, History, Message, Turn
 from .choices import versions_of
 from .fields import Record, token_lists
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..turns import Answer, Call, History, Json, Message, Turn, joined
+from ...profiles import Json
+from ..turns import Answer, Call, History, Message, Turn, joined
 from .choices import versions_of
 from .fields import BadRecord, Record, token_lists
 
