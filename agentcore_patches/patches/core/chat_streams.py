@@ -1,4 +1,4 @@
-"""Streams of chat: outgoing lines are stamped with token IDs.
+"""Streams of chat: outgoing lines are stamped with token IDs, as those of completions.
 
 SGLang's own code still builds the chunks, wherever it is.
 """
@@ -6,14 +6,14 @@ SGLang's own code still builds the chunks, wherever it is.
 from __future__ import annotations
 
 from agentcore_patches.edits import (
-    AddParameter,
+    AddField,
     Decorate,
     Insert,
     RefuseField,
     Replace,
 )
 from agentcore_patches.patches.hooks import Hook, absent
-from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches.paths import CHAT_AND_COMPLETIONS, PROTOCOL, SERVING_CHAT
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
 _STAMPED = ("token_ids", "token_logprobs", "prompt_token_ids", "metadata")
@@ -26,19 +26,40 @@ HOOKS: tuple[Hook, ...] = (
         upstream="PR 37365, open",
     ),
     Hook(
-        "chat-streams/trace",
-        "pass the trace; it is None if return_token_ids is false",
-        AddParameter(SERVING_CHAT, _STREAM, "trace: Any = None"),
-    ),
-    Hook(
-        "chat-streams/push",
-        "record each output; its token IDs go on the next line sent",
-        Insert(
-            SERVING_CHAT,
-            _STREAM,
-            "if trace is not None:\n    trace.push(index, content)",
-            after='index = content.get("index", 0)',
+        "chat-streams/exchange",
+        "hold what the patches know of a request; no JSON has it",
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "_exchange: Any = agentcore.http.exchanges.private()",
         ),
+        also=("CompletionRequest",),
+    ),
+    *(
+        Hook(
+            f"{endpoint}-streams/trace",
+            "get the trace; it is None if no line gets anything",
+            Insert(
+                file,
+                f"{serving}._generate_{endpoint}_stream",
+                "agentcore_trace = agentcore.http.exchanges.of(request).trace",
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
+    ),
+    *(
+        Hook(
+            f"{endpoint}-streams/push",
+            "record each output; its token IDs go on the next line sent",
+            Insert(
+                file,
+                f"{serving}._generate_{endpoint}_stream",
+                "if agentcore_trace is not None:\n"
+                "    agentcore_trace.push(index, content)",
+                after='index = content.get("index", 0)',
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "chat-streams/new-text",
@@ -51,7 +72,7 @@ HOOKS: tuple[Hook, ...] = (
                 'delta = content["text"][len(stream_buffer) :]',
                 "delta = (\n"
                 '    content["text"]\n'
-                "    if trace is not None and trace.incremental\n"
+                "    if agentcore_trace is not None and agentcore_trace.incremental\n"
                 '    else content["text"][len(stream_buffer) :]\n'
                 ")",
             ),

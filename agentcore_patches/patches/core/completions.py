@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from agentcore_patches.edits import (
     AddField,
-    AddParameter,
     Decorate,
     Insert,
     RefuseField,
@@ -87,21 +86,6 @@ HOOKS: tuple[Hook, ...] = (
         Decorate(SERVING_COMPLETIONS, _STREAM, "agentcore.http.traces.completions"),
     ),
     Hook(
-        "completions/trace",
-        "pass the trace; it is None unless return_token_ids is true",
-        AddParameter(SERVING_COMPLETIONS, _STREAM, "trace=None"),
-    ),
-    Hook(
-        "completions/push",
-        "record each output; its token IDs go on the next line sent",
-        Insert(
-            SERVING_COMPLETIONS,
-            _STREAM,
-            "if trace is not None:\n    trace.push(index, content)",
-            after='index = content.get("index", 0)',
-        ),
-    ),
-    Hook(
         "completions/new-text",
         "--stream-output already delivers only the new text",
         absent("a chunk has the whole text, even with --stream-output"),
@@ -112,7 +96,7 @@ HOOKS: tuple[Hook, ...] = (
                 "delta = text[$OFFSET:]",
                 "delta = (\n"
                 "    text\n"
-                "    if trace is not None and trace.incremental\n"
+                "    if agentcore_trace is not None and agentcore_trace.incremental\n"
                 "    else text[$OFFSET:]\n"
                 ")",
             ),

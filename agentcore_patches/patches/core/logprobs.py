@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentcore_patches.edits import AddField, Insert, Replace
 from agentcore_patches.patches.hooks import Hook
 from agentcore_patches.patches.paths import (
+    CHAT_AND_COMPLETIONS,
     HTTP_SERVER,
     LOGPROB_RESULTS,
     OUTPUT_PROCESSOR,
@@ -14,13 +15,17 @@ from agentcore_patches.patches.paths import (
     TOKENIZER_MANAGER,
 )
 
-_REFUSE = (
-    "agentcore_refusal = agentcore.http.logprobs.check(\n"
-    "    self.tokenizer_manager, request\n"
-    ")\n"
-    "if agentcore_refusal is not None:\n"
-    "    return agentcore_refusal"
-)
+
+def _last_id(file: str, scope: str, ids: str) -> Replace:
+    """Return the edit that keeps the vocabulary's last ID in the prompt's logprobs."""
+    old = (
+        f"{ids} = [\n"
+        "    x if x < self.model_config.vocab_size - 1 else 0\n"
+        "    for x in input_token_logprobs_idx\n"
+        "]"
+    )
+    return Replace(file, scope, old, old.replace(" - 1", ""))
+
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -43,23 +48,21 @@ HOOKS: tuple[Hook, ...] = (
         ),
         also=("CompletionResponseChoice",),
     ),
-    Hook(
-        "logprobs/refuse-chat",
-        "reject logprobs that the engine does not record",
-        Insert(
-            SERVING_CHAT,
-            "OpenAIServingChat._validate_request",
-            _REFUSE,
-        ),
-    ),
-    Hook(
-        "logprobs/refuse-completion",
-        "reject logprobs that the engine does not record",
-        Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._validate_request",
-            _REFUSE,
-        ),
+    *(
+        Hook(
+            f"logprobs/refuse-{endpoint}",
+            "reject logprobs that the engine does not record",
+            Insert(
+                file,
+                f"{serving}._validate_request",
+                "agentcore_refusal = agentcore.http.logprobs.check(\n"
+                "    self.tokenizer_manager, request\n"
+                ")\n"
+                "if agentcore_refusal is not None:\n"
+                "    return agentcore_refusal",
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "logprobs/refuse-generate",
@@ -77,30 +80,16 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "logprobs/last-id",
         "the vocabulary's last ID is a token, not an image's placeholder",
-        Replace(
+        _last_id(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin._process_input_token_logprobs",
-            "req.input_token_logprobs_idx = [\n"
-            "    x if x < self.model_config.vocab_size - 1 else 0\n"
-            "    for x in input_token_logprobs_idx\n"
-            "]",
-            "req.input_token_logprobs_idx = [\n"
-            "    x if x < self.model_config.vocab_size else 0\n"
-            "    for x in input_token_logprobs_idx\n"
-            "]",
+            "req.input_token_logprobs_idx",
         ),
         since={
-            "0.5.13": Replace(
+            "0.5.13": _last_id(
                 LOGPROB_RESULTS,
                 "SchedulerLogprobResultProcessor._process_input_token_logprobs",
-                "req.logprob.input_token_logprobs_idx = [\n"
-                "    x if x < self.model_config.vocab_size - 1 else 0\n"
-                "    for x in input_token_logprobs_idx\n"
-                "]",
-                "req.logprob.input_token_logprobs_idx = [\n"
-                "    x if x < self.model_config.vocab_size else 0\n"
-                "    for x in input_token_logprobs_idx\n"
-                "]",
+                "req.logprob.input_token_logprobs_idx",
             ),
         },
     ),

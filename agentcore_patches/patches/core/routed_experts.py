@@ -13,14 +13,11 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
+    CHAT_AND_COMPLETIONS,
     PROTOCOL,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
-_CHAT = "OpenAIServingChat"
-_COMPLETION = "OpenAIServingCompletion"
 _UPSTREAM = "routed_experts_start_len, 0.5.12"
 _CHOICE = (
     "routed_experts: Optional[str] = None\n"
@@ -65,27 +62,19 @@ HOOKS: tuple[Hook, ...] = (
         upstream=_UPSTREAM,
         also=("CompletionRequest",),
     ),
-    Hook(
-        "routed-experts/ask-in-chat",
-        "reject a start beyond the prompt before a stream begins",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._convert_to_internal_request",
-            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
-            before="return adapted_request, request",
-        ),
-        upstream=_UPSTREAM,
-    ),
-    Hook(
-        "routed-experts/ask-in-completions",
-        "reject a start beyond the prompt before a stream begins",
-        Insert(
-            SERVING_COMPLETIONS,
-            f"{_COMPLETION}._convert_to_internal_request",
-            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
-            before="return adapted_request, request",
-        ),
-        upstream=_UPSTREAM,
+    *(
+        Hook(
+            f"routed-experts/ask-in-{endpoint}",
+            "reject a start beyond the prompt before a stream begins",
+            Insert(
+                file,
+                f"{serving}._convert_to_internal_request",
+                "agentcore.http.routed_experts.ask(self, request, adapted_request)",
+                before="return adapted_request, request",
+            ),
+            upstream=_UPSTREAM,
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "routed-experts/format",
