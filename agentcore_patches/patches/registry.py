@@ -49,7 +49,7 @@ ORDER = (
     # Tokens are written as text once the prompt is known.
     ("prefix/tokenize-client", "vllm-api/tokenize"),
     # The start of the experts is compared with the final prompt.
-    ("prefix/engine", "routed-experts/ask-in-chat"),
+    ("prefix/engine", "token-ids/ask-chat"),
 )
 """Hooks of one function, by name, of which the first must be made before the second.
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
-        ChatMessage,
         CompletionRequest,
         CompletionResponseChoice,
     )
@@ -452,60 +451,55 @@ def get_prompt_token_ids(
     return ret_item.get("prompt_token_ids")
 
 
-def get_token_ids(
-    request: ChatCompletionRequest, ret_item: dict[str, Any]
-) -> list[int] | None:
-    """Return the token IDs of a choice of a non-streaming response, None to omit them.
-
-    Raises:
-        KeyError: the request asks for token IDs, and the engine returned none.
-    """
-    if request.return_token_ids is None:
-        return ret_item.get("output_ids")
-    return ret_item["output_ids"] if request.return_token_ids else None
+def ask(
+    serving: OpenAIServingBase, request: ApiRequest, adapted_request: GenerateReqInput
+) -> None:
+    """Ask the engine for what a response of chat or completions needs."""
+    is_chat = hasattr(request, "messages")
+    if logprobs.has_ids(request) or (is_chat and request.return_prompt_token_ids):
+        adapted_request.return_prompt_token_ids = True
+    logprobs.ask(request, adapted_request)
+    routed_experts.ask(serving, request, adapted_request)
 
 
-def add_to_chat_choice(
+def add_to_chat(
     serving: OpenAIServingChat,
     choice: ChatCompletionResponseChoice,
     request: ChatCompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add the requested fields to a choice of a non-streaming chat response.
-
-    With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
-    text becomes an empty string, as in later releases.
-    """
-    _add_fields(serving, choice, request, ret_item)
-    if request.return_token_ids:
-        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
-        message: ChatMessage = choice.message
-        message.content = message.content or ""
+    """Add the requested fields to a choice of a non-streaming chat response."""
+    add_to_completion(serving, choice, request, ret_item)
+    if request.return_prompt_token_ids:
+        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+    if request.return_meta_info:
+        choice.meta_info = ret_item["meta_info"]
+    # Trainers reject null; later releases have none.
+    is_token_in = request.input_ids is not None
+    if request.return_token_ids or request.return_meta_info or is_token_in:
+        choice.message.content = choice.message.content or ""
 
 
 def add_to_completion(
-    serving: OpenAIServingCompletion,
-    choice: CompletionResponseChoice,
-    request: CompletionRequest,
-    ret_item: dict[str, Any],
-) -> None:
-    """Add the requested fields to a choice of a non-streaming completion."""
-    _add_fields(serving, choice, request, ret_item)
-    if request.return_token_ids:
-        choice.token_ids = ret_item["output_ids"]
-        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
-
-
-def _add_fields(
     serving: OpenAIServingBase,
     choice: ChatCompletionResponseChoice | CompletionResponseChoice,
     request: ApiRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add logprobs and the extra fields of a finished choice to a whole response."""
+    """Add the requested fields to a choice, of chat or of a completion.
+
+    Raises:
+        KeyError: the request asks for token IDs, and the engine returned none.
+    """
+    meta_info = ret_item["meta_info"]
+    if request.return_token_ids:
+        choice.token_ids = ret_item["output_ids"]
+        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
+    elif logprobs.has_ids(request):
+        choice.token_ids = ret_item.get("output_ids")
     if request.return_token_logprobs:
-        choice.token_logprobs = logprobs.flat(ret_item["meta_info"])
-    fields = _final_fields(_at_end(serving, request), ret_item["meta_info"])
+        choice.token_logprobs = logprobs.flat(meta_info)
+    fields = _final_fields(_at_end(serving, request), meta_info)
     for name, value in fields.items():
         setattr(choice, name, value)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from agentcore_patches.edits import (
     AddField,
     Decorate,
-    Insert,
     RefuseField,
     Replace,
 )
@@ -55,30 +54,6 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.17": absent("SGLang has the fields"),
         },
         upstream=f"{_UPSTREAM}; PR 38459, open, renames token_ids",
-    ),
-    Hook(
-        "completions/ask-engine",
-        "ask the engine for prompt IDs and logprobs",
-        Insert(
-            SERVING_COMPLETIONS,
-            f"{_COMPLETION}._convert_to_internal_request",
-            "if request.return_token_ids:\n"
-            "    adapted_request.return_prompt_token_ids = True\n"
-            "agentcore.http.logprobs.ask(request, adapted_request)",
-            before="return adapted_request, request",
-        ),
-    ),
-    Hook(
-        "completions/whole",
-        "add the fields of a choice that the request asks for",
-        Insert(
-            SERVING_COMPLETIONS,
-            f"{_COMPLETION}._build_completion_response",
-            "agentcore.http.traces.add_to_completion(\n"
-            "    self, choice_data, request, ret_item\n"
-            ")",
-            before="choices.append(choice_data)",
-        ),
     ),
     Hook(
         "completions/stamp",

@@ -1,17 +1,20 @@
-"""One logprob per token, or an error that says why not."""
+"""One logprob per token, or an error that says why not; tokens named by their IDs.
+
+With `return_tokens_as_token_ids`, the engine is asked for logprobs without text, and
+returns None instead of the text.
+"""
 
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Insert, Replace
-from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
     CHAT_AND_COMPLETIONS,
-    HTTP_SERVER,
     LOGPROB_RESULTS,
+    OPENAI_UTILS,
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
@@ -48,35 +51,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
         also=("CompletionResponseChoice",),
     ),
-    *(
-        Hook(
-            f"logprobs/refuse-{endpoint}",
-            "reject logprobs that the engine does not record",
-            Insert(
-                file,
-                f"{serving}._validate_request",
-                "agentcore_refusal = agentcore.http.logprobs.check(\n"
-                "    self.tokenizer_manager, request\n"
-                ")\n"
-                "if agentcore_refusal is not None:\n"
-                "    return agentcore_refusal",
-            ),
-        )
-        for endpoint, file, serving in CHAT_AND_COMPLETIONS
-    ),
-    Hook(
-        "logprobs/refuse-generate",
-        "reject logprobs that the engine does not record",
-        Insert(
-            HTTP_SERVER,
-            "$generate_request",
-            "agentcore_refusal = agentcore.http.logprobs.refusal_of(\n"
-            "    _global_state.tokenizer_manager, obj\n"
-            ")\n"
-            "if agentcore_refusal is not None:\n"
-            "    return _create_error_response(agentcore_refusal)",
-        ),
-    ),
     Hook(
         "logprobs/last-id",
         "the vocabulary's last ID is a token, not an image's placeholder",
@@ -104,24 +78,61 @@ HOOKS: tuple[Hook, ...] = (
             ")",
         ),
     ),
+    *(
+        Hook(
+            f"logprobs/cut-{endpoint}",
+            "drop logprobs after a stop; fail if a token has none",
+            Insert(
+                file,
+                f"{serving}._build_{endpoint}_response",
+                f"agentcore.http.logprobs.cut_{endpoint}(request, ret)",
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
+    ),
     Hook(
-        "logprobs/cut-chat",
-        "drop logprobs after a stop; fail if a token has none",
+        "token-names/request",
+        'name tokens by ID in logprobs: "token_id:42"',
+        AddField(
+            PROTOCOL,
+            "ChatCompletionRequest",
+            "return_tokens_as_token_ids: Optional[bool] = None",
+        ),
+        also=("CompletionRequest",),
+    ),
+    Hook(
+        "token-names/tokens",
+        "name tokens by ID if the engine omitted their text",
         Insert(
-            SERVING_CHAT,
-            "OpenAIServingChat._build_chat_response",
-            "if agentcore.http.logprobs.come_with_ids(request):\n"
-            "    agentcore.http.logprobs.cut(ret)",
+            OPENAI_UTILS,
+            "to_openai_style_logprobs.append_token_logprobs",
+            "token_logprobs = agentcore.http.logprobs.name_by_id(token_logprobs)",
         ),
     ),
     Hook(
-        "logprobs/cut-completion",
-        "drop logprobs after a stop; fail if a token has none",
+        "token-names/top",
+        "name top tokens by ID if the engine omitted their text",
         Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._build_completion_response",
-            "if agentcore.http.logprobs.come_with_ids(request):\n"
-            "    agentcore.http.logprobs.cut_completion(request, ret)",
+            OPENAI_UTILS,
+            "to_openai_style_logprobs.append_top_logprobs",
+            "top_logprobs = agentcore.http.logprobs.name_top_by_id(top_logprobs)",
         ),
+    ),
+    Hook(
+        "token-names/chat",
+        "name tokens by ID if the engine omitted their text",
+        absent("chat takes its logprobs from to_openai_style_logprobs"),
+        since={
+            "0.5.21": Insert(
+                SERVING_CHAT,
+                "OpenAIServingChat._build_token_logprobs_from_raw",
+                "output_token_logprobs = agentcore.http.logprobs.name_by_id(\n"
+                "    output_token_logprobs\n"
+                ")\n"
+                "output_top_logprobs = agentcore.http.logprobs.name_top_by_id(\n"
+                "    output_top_logprobs\n"
+                ")",
+            ),
+        },
     ),
 )

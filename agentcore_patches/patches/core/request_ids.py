@@ -12,7 +12,6 @@ from __future__ import annotations
 from agentcore_patches.edits import Decorate, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    HTTP_SERVER,
     SERVING_BASE,
     SERVING_RESPONSES,
     TOKENIZER_MANAGER,
@@ -36,20 +35,6 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
             "agentcore.http.request_ids.reserving",
-        ),
-    ),
-    Hook(
-        "request-ids/check-generate",
-        "reject a rid in use before a stream sends its status",
-        Insert(
-            HTTP_SERVER,
-            "$generate_request",
-            "agentcore_rid_error = agentcore.http.request_ids.check(\n"
-            "    _global_state.tokenizer_manager, obj\n"
-            ")\n"
-            "if agentcore_rid_error is not None:\n"
-            "    return _create_error_response(agentcore_rid_error)",
-            before="if obj.stream: ...",
         ),
     ),
     Hook(

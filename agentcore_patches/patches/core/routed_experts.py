@@ -13,7 +13,6 @@ from agentcore_patches.edits import (
 )
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    CHAT_AND_COMPLETIONS,
     PROTOCOL,
     TOKENIZER_MANAGER,
 )
@@ -61,20 +60,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
         upstream=_UPSTREAM,
         also=("CompletionRequest",),
-    ),
-    *(
-        Hook(
-            f"routed-experts/ask-in-{endpoint}",
-            "reject a start beyond the prompt before a stream begins",
-            Insert(
-                file,
-                f"{serving}._convert_to_internal_request",
-                "agentcore.http.routed_experts.ask(self, request, adapted_request)",
-                before="return adapted_request, request",
-            ),
-            upstream=_UPSTREAM,
-        )
-        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "routed-experts/format",
