@@ -29,7 +29,6 @@ from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
-    FACTS_MODULE,
     LANDED,
 )
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -161,15 +160,6 @@ def test_dropping_a_release_names_what_becomes_unused(
     monkeypatch.setattr(registry, "unused_lines", lambda: [])
     with pytest.raises(PatchError, match=r"release is before 0\.5\.9, so .* is unused"):
         registry.hooks("core")
-
-
-def test_every_release_gets_the_same_modules_except_the_facts() -> None:
-    old, new = (
-        {edit for edit in all_edits(version) if isinstance(edit, Land)}
-        for version in (SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1])
-    )
-    assert old == new
-    assert {edit.file for edit in old} | {FACTS_MODULE} == set(LANDED)
 
 
 EXTRAS = {extra.replace("-", "_") for extra in registry.extras()}

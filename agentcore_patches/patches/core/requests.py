@@ -139,18 +139,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
         since={"0.5.13": absent("SGLang does it")},
     ),
-    Hook(
-        "requests/experts-without",
-        "omit them from responses that do not request them",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._handle_batch_output",
-            'if "routed_experts" in meta_info and meta_info["routed_experts"] is None:\n'
-            '    del meta_info["routed_experts"]',
-            after='if getattr(recv_obj, "routed_experts", None): ...',
-        ),
-        since={"0.5.12": absent("SGLang does it")},
-    ),
     # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
     # probability: greedy sampling returns token 0, and other sampling crashes.
     Hook(
