@@ -214,9 +214,10 @@ def _patch(name: str) -> Patch:
     if tables := unused_lines():
         raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")
     try:
-        module = import_module(f"{__package__}.{name.replace('-', '_')}")
+        return checked(name, import_module(f"{__package__}.{name.replace('-', '_')}"))
+    except PatchError:
+        raise
     except Exception as error:
         raise PatchError(
             f"The patch `{name}` cannot be imported: {type(error).__name__}: {error}."
         ) from error
-    return checked(name, module)
