@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import listing
 from agentcore_patches._version import __version__, full_version
 from agentcore_patches.command import cli
 from agentcore_patches.edits import (
@@ -218,15 +217,6 @@ def test_a_module_that_cannot_be_imported_is_reported(
 
 
 # `list --edits`
-
-
-def test_a_release_has_one_form_of_each_hook() -> None:
-    for release in ("0.5.8", "0.5.12.post1", "0.5.17", "0.5.23"):
-        listed = listing.listed_edits(release).edits
-        assert len({edit.name for edit in listed}) == len(listed)
-        files = {edit.file for edit in listed if not edit.change.startswith("a check")}
-        changed = registry.files(registry.names(), release)
-        assert files - {""} == {*changed} - {*LANDED}
 
 
 def test_the_listed_hooks_are_shown_and_match_their_document_type(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 KEYS = ("output_token_logprobs", "output_top_logprobs")
 """The engine's names of the logprobs that responses contain."""
 
+_COLUMNS = tuple(f"{name}_{part}" for name in KEYS for part in ("val", "idx"))
+
 UNUSUAL = (AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that `write` raises if the engine's lists have an unknown form."""
 
@@ -113,8 +115,14 @@ def require_finite(
 ) -> None:
     """Fail a request whose new logprobs hold NaN or infinity, with a clear error.
 
-    JSON has neither: a response would contain `null`, or fail without a message.
+    JSON has neither: a response would contain `null`, or fail without a message. The
+    output logprobs of a request without tokens (`max_new_tokens: 0`) are dropped: SGLang
+    samples one token if the request shares its prefill with others.
     """
+    if not output.completion_tokens[index]:
+        for name in _COLUMNS:
+            if column := getattr(output, name):
+                column[index] = []
     for of_requests, of_what in (
         (output.output_token_logprobs_val, "the answer"),
         (output.input_token_logprobs_val, "the prompt"),

@@ -77,15 +77,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "ended-requests/no-tokens",
-        "drop the output logprobs of a request that has no tokens",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager.convert_logprob_style",
-            "agentcore.http.ended_requests.drop_logprobs(recv_obj, recv_obj_index)",
-        ),
-    ),
-    Hook(
         "ended-requests/refused",
         "drop the token sampled from the scheduler's stand-in prompt",
         Insert(

@@ -69,7 +69,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "logprobs/finite",
-        "fail a request whose logprobs are NaN or infinite",
+        "fail a request whose logprobs are NaN or infinite; drop strays",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",
