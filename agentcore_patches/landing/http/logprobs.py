@@ -115,9 +115,9 @@ def require_finite(
 ) -> None:
     """Fail a request whose new logprobs hold NaN or infinity, with a clear error.
 
-    JSON has neither: a response would contain `null`, or fail without a message. The
-    output logprobs of a request without tokens (`max_new_tokens: 0`) are dropped: SGLang
-    samples one token if the request shares its prefill with others.
+    JSON has neither: a response would contain `null`, or fail without a message. Those
+    of the answer are dropped if it has no tokens (`max_new_tokens: 0`): SGLang samples
+    one token if the request shares its prefill with others.
     """
     if not output.completion_tokens[index]:
         for name in _COLUMNS:
