@@ -16,7 +16,10 @@ from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import CHAT_AND_COMPLETIONS, PROTOCOL, SERVING_CHAT
 
 _STREAM = "OpenAIServingChat._generate_chat_stream"
-_STAMPED = ("token_ids", "token_logprobs", "prompt_token_ids", "metadata")
+_STAMPED = (
+    *("token_ids", "token_logprobs", "prompt_token_ids", "metadata"),
+    *("routed_experts", "routed_experts_start_len"),
+)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(

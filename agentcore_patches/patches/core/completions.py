@@ -20,6 +20,8 @@ _COMPLETION = "OpenAIServingCompletion"
 _UPSTREAM = "PR 30917, 0.5.17"
 _STREAM = f"{_COMPLETION}._generate_completion_stream"
 
+_STAMPED = ("token_logprobs", "routed_experts", "routed_experts_start_len")
+
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "completions/request",
@@ -84,13 +86,11 @@ HOOKS: tuple[Hook, ...] = (
         RefuseField(
             PROTOCOL,
             "CompletionResponseStreamChoice",
-            ("token_ids", "prompt_token_ids", "token_logprobs"),
+            ("token_ids", "prompt_token_ids", *_STAMPED),
         ),
         since={
             # SGLang has the two others; they are None if lines are stamped.
-            "0.5.17": RefuseField(
-                PROTOCOL, "CompletionResponseStreamChoice", ("token_logprobs",)
-            ),
+            "0.5.17": RefuseField(PROTOCOL, "CompletionResponseStreamChoice", _STAMPED),
         },
     ),
     Hook(

@@ -32,12 +32,13 @@ def _last_id(file: str, scope: str, ids: str) -> Replace:
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
-        "logprobs/flat-request",
-        "return the logprob of each token, without its text",
+        "logprobs/request",
+        'return one logprob per token; name tokens by ID: "token_id:42"',
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
-            "return_token_logprobs: Optional[bool] = None",
+            "return_token_logprobs: Optional[bool] = None\n"
+            "return_tokens_as_token_ids: Optional[bool] = None",
         ),
         also=("CompletionRequest",),
     ),
@@ -89,16 +90,6 @@ HOOKS: tuple[Hook, ...] = (
             ),
         )
         for endpoint, file, serving in CHAT_AND_COMPLETIONS
-    ),
-    Hook(
-        "token-names/request",
-        'name tokens by ID in logprobs: "token_id:42"',
-        AddField(
-            PROTOCOL,
-            "ChatCompletionRequest",
-            "return_tokens_as_token_ids: Optional[bool] = None",
-        ),
-        also=("CompletionRequest",),
     ),
     Hook(
         "token-names/tokens",

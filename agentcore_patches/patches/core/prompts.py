@@ -103,31 +103,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "prompts/chat-flag",
-        "true adds the prompt's token IDs to choices, false omits them",
-        AddField(
-            PROTOCOL,
-            "ChatCompletionRequest",
-            "return_prompt_token_ids: Optional[bool] = None",
-            native="return_prompt_token_ids: bool = False",
-        ),
-        upstream=_UPSTREAM,
-    ),
-    # The prompt's IDs on each choice of a non-streaming response.
-    Hook(
-        "prompts/choice",
-        "hold the prompt's token IDs if the request asks for them",
-        AddField(
-            PROTOCOL,
-            "ChatCompletionResponseChoice",
-            "prompt_token_ids: Optional[List[int]] = None",
-        ),
-        since={
-            "0.5.13": absent("SGLang has the field"),
-        },
-        upstream=_UPSTREAM,
-    ),
-    Hook(
         "prompts/choice-json",
         "omit the added fields from the JSON if they are None",
         Insert(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from agentcore_patches.edits import (
     AddField,
     Insert,
-    RefuseField,
 )
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
@@ -76,15 +75,5 @@ HOOKS: tuple[Hook, ...] = (
         "hold the routed experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
         also=("CompletionResponseChoice",),
-    ),
-    Hook(
-        "routed-experts/no-such-field",
-        "the patch writes this field itself; lines would have it twice",
-        RefuseField(
-            PROTOCOL,
-            "ChatCompletionResponseStreamChoice",
-            ("routed_experts", "routed_experts_start_len"),
-        ),
-        also=("CompletionResponseStreamChoice",),
     ),
 )

@@ -18,28 +18,32 @@ HOOKS: tuple[Hook, ...] = (
     # SGLang's own fields reject null and accept "7" as 7: `prompts` checks elements.
     Hook(
         "tito/request",
-        "take the prompt as token IDs; null counts as absent",
+        "take and return the prompt as token IDs; null counts as absent",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
             "input_ids: Optional[List[Any]] = None\n"
+            "return_prompt_token_ids: Optional[bool] = None\n"
             "return_meta_info: Optional[bool] = None",
             native=(
-                "input_ids: Optional[List[int]] = None\nreturn_meta_info: bool = False"
+                "input_ids: Optional[List[int]] = None\n"
+                "return_prompt_token_ids: bool = False\n"
+                "return_meta_info: bool = False"
             ),
         ),
         upstream=_UPSTREAM,
     ),
     Hook(
         "tito/choice",
-        "hold the engine's meta_info if return_meta_info is true",
+        "hold the prompt's token IDs and the engine's meta_info on request",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
             "meta_info: Optional[Dict[str, Any]] = None",
         ),
         since={
-            "0.5.13": absent("SGLang has the field"),
+            "0.5.13": absent("SGLang has the fields"),
         },
         upstream=_UPSTREAM,
     ),
