@@ -169,15 +169,14 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._write_pending(choice)
-        is_last = not after.startswith("null")
-        fields = _final_fields(self.at_end, choice.meta_info) if is_last else {}
+        members: list[str] = []
+        if not after.startswith("null"):
+            members = _members(_final_fields(self.at_end, choice.meta_info))
         if on_chunk:
             # The last brace of the line closes the chunk.
             after, brace, end_of_line = after.rpartition("}")
             after = f"{after},{on_chunk}{brace}{end_of_line}"
-        return "".join(
-            (before, on_choice, *_members(fields), '"finish_reason":', after)
-        )
+        return "".join((before, on_choice, *members, '"finish_reason":', after))
 
     def _choice_of(self, before: str) -> Choice | None:
         """Find the choice of a single-choice line by the text before its logprobs."""
