@@ -11,8 +11,29 @@ from unittest import mock
 import pytest
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http import ended_requests, metrics
+from agentcore_patches.landing.http import ended_requests, exchanges, metrics
 from agentcore_patches.landing.scheduler.requests import merge_last_batch
+
+
+def test_an_aborted_answer_has_the_weight_versions_of_its_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(release, "ABORTS_RELEASE_LORA", True)
+    state: Any = SimpleNamespace(
+        obj=SimpleNamespace(), output_ids=[1, 2], customized_info_accumulated={}
+    )
+    exchanges.run_of(state).prefilled = exchanges.Prefilled(7)
+    exchanges.run_of(state).weight_versions = [["v0", 0, 2]]
+    manager: Any = SimpleNamespace(
+        server_args=SimpleNamespace(weight_version="v1"), rid_to_state={}
+    )
+    abort: Any = SimpleNamespace(rid="x")
+    meta_info: dict[str, Any] = {"finish_reason": {"type": "abort"}}
+    out = {"meta_info": meta_info}
+    ended_requests.finish(manager, state, abort, out, is_incremental=False)
+    assert meta_info["weight_version"] == "v0"
+    spans = [{"version": "v0", "start": 0, "end": 2}]
+    assert meta_info["weight_versions"] == spans
 
 
 @pytest.mark.parametrize(
