@@ -369,7 +369,7 @@ def chat(
 
 
 @wrapping
-def completions(
+def completion(
     generate: Any,
     self: OpenAIServingCompletion,
     adapted_request: GenerateReqInput,

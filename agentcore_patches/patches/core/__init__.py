@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from agentcore_patches.patches.core import (
     adapters,
-    chat_streams,
-    completions,
     customized_info,
     ended_requests,
     fast_answers,
@@ -24,6 +22,7 @@ from agentcore_patches.patches.core import (
     responses,
     routed_experts,
     server,
+    streams,
     tito,
     token_ids,
     weight_versions,
@@ -56,8 +55,7 @@ _MODULES = (
     adapters,
     logprobs,
     token_ids,
-    chat_streams,
-    completions,
+    streams,
     messages,
     responses,
     weight_versions,

@@ -27,6 +27,40 @@ HOOKS: tuple[Hook, ...] = (
         upstream=f"{_UPSTREAM}; PR 37365, open, for streams",
     ),
     Hook(
+        "token-ids/completion-request",
+        "return_token_ids: true adds token IDs; null counts as absent",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
+        upstream="PR 30917, 0.5.17",
+    ),
+    Hook(
+        "token-ids/completion-prompt-flag",
+        "return_prompt_token_ids: false omits the prompt's token IDs",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+        ),
+    ),
+    Hook(
+        "token-ids/completion-choice",
+        "hold the token IDs of the prompt and of this choice",
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
+            "token_ids: Optional[List[int]] = None",
+        ),
+        since={
+            "0.5.17": absent("SGLang has the fields"),
+        },
+        upstream="PR 30917, 0.5.17; PR 38459, open, renames token_ids",
+    ),
+    Hook(
         "token-ids/choice",
         "hold the token IDs generated for this choice",
         # Only SGLang 0.5.17 has the field; `list` distinguishes this declaration.
