@@ -18,7 +18,6 @@ from agentcore_patches.edits.kinds import AddCondition as AddCondition
 from agentcore_patches.edits.kinds import AddField as AddField
 from agentcore_patches.edits.kinds import AddKeyword as AddKeyword
 from agentcore_patches.edits.kinds import AddMethod as AddMethod
-from agentcore_patches.edits.kinds import AddParameter as AddParameter
 from agentcore_patches.edits.kinds import Check as Check
 from agentcore_patches.edits.kinds import Decorate as Decorate
 from agentcore_patches.edits.kinds import Expect as Expect

@@ -50,29 +50,27 @@ def insert_statements(
     return node.with_changes(body=[*node.body[:position], *new, *node.body[position:]])
 
 
-def append_item(
-    items: Sequence[NodeT],
-    new: NodeT,
+def _append_argument(
+    args: Sequence[cst.Arg],
+    new: cst.Arg,
     opening: cst.BaseParenthesizableWhitespace,
-    comment: str = "",
-) -> list[NodeT]:
-    """Add an item to a call's arguments or a function's parameters, in the same layout.
+    comment: str,
+) -> list[cst.Arg]:
+    """Add an argument to those of a call, in the same layout.
 
-    `opening` is the whitespace between the parenthesis and the first item. Comments stay
-    with the item that they follow; the new item's comment is above it, unless it is first.
+    `opening` is the whitespace between the parenthesis and the first one. Comments stay
+    with the argument that they follow; the new one's is above it, unless it is first.
     """
-    after = next(name for name in _AFTER_ITEM if hasattr(new, name))
     nothing = cst.SimpleWhitespace("")
-    if not items:
-        return [new.with_changes(**{after: nothing})]
-    *most, last = items
-    comma = getattr(last, "comma")  # noqa: B009 - both kinds of item have one
-    trailing = isinstance(comma, cst.Comma)
-    closing = comma.whitespace_after if trailing else getattr(last, after)
+    if not args:
+        return [new.with_changes(whitespace_after_arg=nothing)]
+    *most, last = args
+    comma = last.comma if isinstance(last.comma, cst.Comma) else None
+    closing = comma.whitespace_after if comma else last.whitespace_after_arg
     gap: cst.BaseParenthesizableWhitespace = cst.SimpleWhitespace(" ")
     if most:
-        gap = most[-1].comma.whitespace_after  # type: ignore[attr-defined]
-    elif trailing and _breaks(closing):
+        gap = most[-1].comma.whitespace_after  # type: ignore[union-attr]
+    elif comma and _breaks(closing):
         gap = opening
     if _breaks(gap):
         gap = _bare(gap)
@@ -83,20 +81,15 @@ def append_item(
             closing = _bare(closing)
     if comment:
         gap = _commented(gap, comment)
-    separator = (comma if trailing else cst.Comma()).with_changes(whitespace_after=gap)
-    ending = (
-        {"comma": cst.Comma(whitespace_after=closing), after: nothing}
-        if trailing
-        else {"comma": cst.MaybeSentinel.DEFAULT, after: closing}
-    )
+    separator = (comma or cst.Comma()).with_changes(whitespace_after=gap)
+    ending = cst.Comma(whitespace_after=closing) if comma else cst.MaybeSentinel.DEFAULT
     return [
         *most,
-        last.with_changes(**{"comma": separator, after: nothing}),
-        new.with_changes(**ending),
+        last.with_changes(comma=separator, whitespace_after_arg=nothing),
+        new.with_changes(
+            comma=ending, whitespace_after_arg=nothing if comma else closing
+        ),
     ]
-
-
-_AFTER_ITEM = ("whitespace_after_arg", "whitespace_after_param")
 
 
 def _breaks(
@@ -136,7 +129,7 @@ def with_keyword(
             if matches(argument, existing):
                 return None
             raise CannotPlace(
-                f"a call has another argument of that name: `{item_code(existing)}`"
+                f"a call has another argument of that name: `{_argument_code(existing)}`"
             )
     args = list(call.args)
     if len(args) == 1 and isinstance(args[0].value, cst.GeneratorExp):
@@ -144,7 +137,7 @@ def with_keyword(
     # What is unpacked stays the last.
     unpacked = args[-1:] if len(args) > 1 and args[-1].star == "**" else []
     named = args[: len(args) - len(unpacked)]
-    named = append_item(named, argument, call.whitespace_before_args, comment)
+    named = _append_argument(named, argument, call.whitespace_before_args, comment)
     return call.with_changes(args=[*named, *unpacked])
 
 
@@ -184,9 +177,10 @@ def code_of(node: cst.CSTNode) -> str:
     return cst.Module([]).code_for_node(node).strip()
 
 
-def item_code(item: cst.Arg | cst.Param) -> str:
-    """Return the source of an argument or parameter, without trailing comma and space."""
-    nothing = {
-        name: cst.SimpleWhitespace("") for name in _AFTER_ITEM if hasattr(item, name)
-    }
-    return code_of(item.with_changes(comma=cst.MaybeSentinel.DEFAULT, **nothing))
+def _argument_code(argument: cst.Arg) -> str:
+    """Return the source of an argument, without trailing comma and space."""
+    nothing = cst.SimpleWhitespace("")
+    alone = argument.with_changes(
+        comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=nothing
+    )
+    return code_of(alone)

@@ -16,12 +16,10 @@ from agentcore_patches.edits.base import DefinitionEdit, Edit, ScopedEdit
 from agentcore_patches.edits.cst_tools import (
     Definition,
     NodeT,
-    append_item,
     code_of,
     comment_lines,
     descend,
     insert_statements,
-    item_code,
     lines_above,
     replace,
     statements_of,
@@ -248,52 +246,6 @@ class RefuseField(DefinitionEdit, Check):
                     f"the class has a field of that name: `{code_of(field)}`. SGLang "
                     "already returns this field, so the patch would write it twice"
                 )
-
-
-@dataclass(frozen=True)
-class AddParameter(DefinitionEdit):
-    """Add a parameter with a default at the end of a function's parameters."""
-
-    parameter: str
-
-    def describe(self) -> str:
-        return f"parameter `{self.parameter}`"
-
-    @property
-    def new_code(self) -> str:
-        return f"def _({self.parameter}): ..."
-
-    def check(self) -> None:
-        super().check()
-        self._parameter()
-
-    def apply(self, definition: Definition) -> Definition | None:
-        if not isinstance(definition, cst.FunctionDef):
-            raise CannotPlace("it is a class, not a function")
-        wanted = self._parameter()
-        params = definition.params
-        for existing in (*params.posonly_params, *params.params, *params.kwonly_params):
-            if existing.name.value == wanted.name.value:
-                if matches(wanted, existing):
-                    return None
-                raise CannotPlace(
-                    "the function has another parameter of that name: "
-                    f"`{item_code(existing)}`"
-                )
-        # After `*args` or `*` it must not take a positional argument from the others.
-        positional = isinstance(params.star_arg, cst.MaybeSentinel)
-        kind = "params" if positional else "kwonly_params"
-        opening = definition.whitespace_before_params
-        items = append_item(getattr(params, kind), wanted, opening, self.comment)
-        return definition.with_changes(params=params.with_changes(**{kind: items}))
-
-    def _parameter(self) -> cst.Param:
-        match parse_shape(self.new_code):
-            case cst.FunctionDef(params=cst.Parameters(params=[parameter])) if (
-                parameter.default is not None
-            ):
-                return parameter
-        raise InvalidEdit(f"`{self.parameter}` is not one parameter with a default")
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class Hook:
     Attributes:
         name: its name in conflicts, SGLang's files and `list --edits`.
         why: the reason; one line that lands as a comment above the change.
-        form: the edit from the oldest release on, or the reason why none is needed.
-            Without `since`, all releases that have its file have this form.
+        form: the edit from the oldest release on that has its file, or the reason why
+            none is needed.
         since: the forms of later releases, by their first release; each applies until the
             next one. No release is left out silently: `Absent` holds the reason why one
             needs no edit.
@@ -113,14 +113,15 @@ class Hook:
             raise InvalidEdit(f"SGLang {version} has no {named.file}")
 
     def _forms(self) -> ByRelease[ScopedEdit | Absent]:
-        if self.since or isinstance(self.form, Absent):
+        if isinstance(self.form, Absent):
             return ByRelease(self.form, self.since)
         first, last = RELEASES.get(self.form.file, ("", ""))
-        if last:
+        if last and not self.since:
             raise InvalidEdit(f"not all releases have {self.form.file}")
         if not first or is_first(first):
-            return ByRelease(self.form)
-        return ByRelease(Absent("SGLang has no such file"), {first: self.form})
+            return ByRelease(self.form, self.since)
+        no_file = Absent("SGLang has no such file")
+        return ByRelease(no_file, {first: self.form, **self.since})
 
     def _named(self, form: ScopedEdit, version: str) -> tuple[ScopedEdit, ...]:
         code: dict[str, Any] = {

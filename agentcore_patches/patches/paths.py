@@ -54,6 +54,12 @@ ANTHROPIC_PROTOCOL = "srt/entrypoints/anthropic/protocol.py"
 ANTHROPIC_SERVING = "srt/entrypoints/anthropic/serving.py"
 HTTP_SERVER = "srt/entrypoints/http_server.py"
 
+CHAT_AND_COMPLETIONS = (
+    ("chat", SERVING_CHAT, "OpenAIServingChat"),
+    ("completion", SERVING_COMPLETIONS, "OpenAIServingCompletion"),
+)
+"""File and class of the two endpoints that many hooks change alike."""
+
 SSE_UTILS = "srt/entrypoints/openai/sse_utils.py"
 """The patches only read this file; earlier versions changed it."""
 

@@ -49,7 +49,7 @@ ORDER = (
     # Tokens are written as text once the prompt is known.
     ("prefix/tokenize-client", "vllm-api/tokenize"),
     # The start of the experts is compared with the final prompt.
-    ("prefix/engine", "routed-experts/ask-in-chat"),
+    ("prefix/engine", "token-ids/ask-chat"),
 )
 """Hooks of one function, by name, of which the first must be made before the second.
 
@@ -214,9 +214,10 @@ def _patch(name: str) -> Patch:
     if tables := unused_lines():
         raise PatchError(f"The tables of releases are wrong: {'; '.join(tables)}.")
     try:
-        module = import_module(f"{__package__}.{name.replace('-', '_')}")
+        return checked(name, import_module(f"{__package__}.{name.replace('-', '_')}"))
+    except PatchError:
+        raise
     except Exception as error:
         raise PatchError(
             f"The patch `{name}` cannot be imported: {type(error).__name__}: {error}."
         ) from error
-    return checked(name, module)

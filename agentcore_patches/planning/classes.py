@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from agentcore_patches.edits import (
     DEFINITIONS,
-    AddParameter,
     Edit,
     ScopedEdit,
     decode,
@@ -50,6 +49,12 @@ class Found:
     def function(self) -> Function | None:
         """The definition, if it is a function."""
         return None if isinstance(self.node, ast.ClassDef) else self.node
+
+
+def parameters(function: Function) -> set[str]:
+    """Names of a function's parameters."""
+    of = function.args
+    return {one.arg for one in (*of.posonlyargs, *of.args, *of.kwonlyargs)}
 
 
 class Unresolved(SourceConflict):
@@ -153,20 +158,6 @@ class Install:
                 if found is not None and found.function:
                     return found
         return None
-
-    def parameters(self, found: Found) -> set[str]:
-        """Names of a function's parameters, including the ones that edits add."""
-        functions: list[ast.stmt] = [found.node]
-        for edit in self._edits:
-            is_here = (edit.file, edit.scope) == (found.file, found.name)
-            if is_here and isinstance(edit, AddParameter):
-                functions += ast.parse(edit.new_code).body
-        arguments = [one.args for one in functions if isinstance(one, Function)]
-        return {
-            argument.arg
-            for of in arguments
-            for argument in (*of.posonlyargs, *of.args, *of.kwonlyargs)
-        }
 
     def _find_bases(self, owner: Found) -> list[tuple[str, Found | None]]:
         """Return a class and its bases, each by its name; None if it cannot be found."""

@@ -14,7 +14,7 @@ from functools import cache
 
 from agentcore_patches.edits import Edit, ScopedEdit
 from agentcore_patches.errors import SourceConflict
-from agentcore_patches.planning.classes import Install
+from agentcore_patches.planning.classes import Install, parameters
 
 
 def refuse_unbound_names(old: bytes, new: bytes, file: str) -> None:
@@ -41,7 +41,7 @@ def refuse_unbound_updates(edits: Iterable[Edit], install: Install) -> None:
         found = install.find(edit.file, edit.scope)
         if found is None or not found.function:
             continue
-        has = install.parameters(found) | {*_stored(found.function)}
+        has = parameters(found.function) | {*_stored(found.function)}
         for name in sorted(updated - has):
             raise SourceConflict(
                 f"{edit.file}: in {edit.where}, new code ({edit.name}) would update "

@@ -25,6 +25,7 @@ from agentcore_patches.planning.classes import (
     Unresolved,
     is_coroutine,
     is_property,
+    parameters,
 )
 
 FOLDER = Path(__file__).parents[1] / "stubs" / "sglang"
@@ -165,7 +166,7 @@ def _find_missing_member(
         if stub is not None and use.name == "__init__":
             return _find_other_field(stub, owner, install)
     elif stub is not None:
-        problem = _find_other_signature(stub, method, install)
+        problem = _find_other_signature(stub, method)
         return problem and f"{what}, which {problem} in {method.file}"
     elif method.function and not is_property(method.function):
         return f"{what}, which is a method in {method.file}"
@@ -181,7 +182,7 @@ def _find_missing_name(what: str, use: Use, install: Install) -> str | None:
     found = install.find(use.file, use.name)
     if isinstance(use.node, Function):
         if found is not None and found.function:
-            problem = _find_other_signature(use.node, found, install)
+            problem = _find_other_signature(use.node, found)
             return problem and f"{what}, which {problem}"
     elif isinstance(use.node, ast.ClassDef):
         if found is not None and not found.function:
@@ -191,7 +192,7 @@ def _find_missing_name(what: str, use: Use, install: Install) -> str | None:
     return f"{what}, which is absent"
 
 
-def _find_other_signature(stub: Function, found: Found, install: Install) -> str | None:
+def _find_other_signature(stub: Function, found: Found) -> str | None:
     """Return how a function differs from its stub; None if it can be called like it."""
     function = found.function
     assert function is not None
@@ -219,7 +220,7 @@ def _find_other_signature(stub: Function, found: Found, install: Install) -> str
             return f"has `{places[place]}` in place of the parameter `{name}`"
     # A wrapper looks keywords up: `**kwargs` does not have them.
     for name in _keywords(stub):
-        if name not in install.parameters(found):
+        if name not in parameters(function):
             return f"has no parameter `{name}`"
     given = {*places[: len(names)], *_keywords(stub, required=True)}
     if not stub.args.kwarg and (missing := [n for n in required if n not in given]):

@@ -28,6 +28,7 @@ from agentcore_patches.planning.classes import (
     Function,
     Install,
     comes_with,
+    parameters,
 )
 from agentcore_patches.planning.plan import make_plan
 from agentcore_patches.planning.selection import Selection
@@ -115,10 +116,10 @@ class Release:
 
     def _of_function(self, found: Found, stub: Function) -> Iterator[Mutant]:
         """Yield mutants whose function cannot be called like its stub."""
+        assert found.function is not None
         for argument in (*stub.args.args, *stub.args.kwonlyargs):
             name = argument.arg
-            # A hook may add it.
-            if name in self.stock.parameters(found) - {"self", "cls"}:
+            if name in parameters(found.function) - {"self", "cls"}:
                 new = surgery.substituted(
                     self.text(found.file), found.node, name, f"{name}{FORK}"
                 )

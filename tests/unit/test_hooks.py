@@ -19,7 +19,6 @@ from agentcore_patches.edits import (
 from agentcore_patches.errors import PatchError
 from agentcore_patches.patches.hooks import Absent, Hook, Patch, absent, checked
 from agentcore_patches.patches.paths import (
-    ANTHROPIC_SERVING,
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
@@ -40,7 +39,6 @@ def hook(form: Form, since: Since = ALWAYS, name: str = "a/b") -> Hook:
     return Hook(name, "because", form, since)
 
 
-FIRST_IN_0_5_9 = replace(EDIT, file=ANTHROPIC_SERVING)
 GONE = replace(EDIT, file=OUTPUT_PROCESSOR)
 
 
@@ -55,7 +53,6 @@ MALFORMED = [
     (NONE, ALWAYS, "it has no edit for any release"),
     (EDIT, {"0.5.9": EDIT}, "two forms, one after the other, are the same"),
     (replace(EDIT, file="srt/new.py"), ALWAYS, "srt/new.py is not in WRITING_ORDER"),
-    (FIRST_IN_0_5_9, {"0.5.10": NONE}, f"SGLang 0.5.8 has no {ANTHROPIC_SERVING}"),
     (NONE, {"0.5.9": GONE}, f"SGLang {SUPPORTED_VERSIONS[-1]} has no {GONE.file}"),
     (GONE, ALWAYS, f"not all releases have {GONE.file}"),
     (inserting("x = $no"), ALWAYS, "a `$` names nothing that is in NAMES: 'no'"),

@@ -62,16 +62,6 @@ def test_a_server_that_records_no_logprobs_is_recognized(
         assert str(named) in error
 
 
-def test_tokens_without_text_are_named_by_their_ids() -> None:
-    rows: list[Any] = [(-0.5, 7, None), (None, 8, None)]
-    named = [(-0.5, 7, "token_id:7"), (None, 8, "token_id:8")]
-    assert logprobs.name_by_id(rows) == named
-    assert logprobs.name_top_by_id([rows, None, []]) == [named, None, []]
-    rows = [(-0.5, 7, ""), (-0.1, 8, "x")]
-    assert logprobs.name_by_id(rows) is rows
-    assert logprobs.name_top_by_id([rows]) == [rows]
-
-
 class Serving:
     """Makes logprobs as SGLang does, or a fork that adds a suffix to each token.
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from agentcore_patches import listing
 from agentcore_patches._version import __version__, full_version
 from agentcore_patches.command import cli
 from agentcore_patches.edits import (
@@ -29,7 +28,6 @@ from agentcore_patches.patches import registry, releases
 from agentcore_patches.patches.paths import (
     ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
-    FACTS_MODULE,
     LANDED,
 )
 from agentcore_patches.patches.releases import SUPPORTED_VERSIONS
@@ -163,15 +161,6 @@ def test_dropping_a_release_names_what_becomes_unused(
         registry.hooks("core")
 
 
-def test_every_release_gets_the_same_modules_except_the_facts() -> None:
-    old, new = (
-        {edit for edit in all_edits(version) if isinstance(edit, Land)}
-        for version in (SUPPORTED_VERSIONS[0], SUPPORTED_VERSIONS[-1])
-    )
-    assert old == new
-    assert {edit.file for edit in old} | {FACTS_MODULE} == set(LANDED)
-
-
 EXTRAS = {extra.replace("-", "_") for extra in registry.extras()}
 
 
@@ -228,15 +217,6 @@ def test_a_module_that_cannot_be_imported_is_reported(
 
 
 # `list --edits`
-
-
-def test_a_release_has_one_form_of_each_hook() -> None:
-    for release in ("0.5.8", "0.5.12.post1", "0.5.17", "0.5.23"):
-        listed = listing.listed_edits(release).edits
-        assert len({edit.name for edit in listed}) == len(listed)
-        files = {edit.file for edit in listed if not edit.change.startswith("a check")}
-        changed = registry.files(registry.names(), release)
-        assert files - {""} == {*changed} - {*LANDED}
 
 
 def test_the_listed_hooks_are_shown_and_match_their_document_type(

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agentcore_patches.landing.http import exchanges, request_ids
-from agentcore_patches.landing.scheduler import requests
 
 
 class Manager:
@@ -181,11 +180,3 @@ def test_a_disconnect_aborts_only_its_own_request() -> None:
     manager.send("a")
     request_ids.abort_own(manager, "a", old)
     assert manager.aborted == ["a"]
-
-
-def test_a_session_finds_the_last_turn_by_its_id() -> None:
-    turns: dict[str, Any] = dict.fromkeys(["a\x1f1", "ab\x1f2", "a\x1f3", "b\x1f4"])
-    for rid, found in (("a", "a\x1f3"), ("ab", "ab\x1f2"), ("x", "x"), (None, None)):
-        params: Any = SimpleNamespace(rid=rid)
-        requests.find_turn(params, turns)
-        assert params.rid == found

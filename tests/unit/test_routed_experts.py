@@ -56,7 +56,6 @@ def said(rows: Any, **config: Any) -> Any:
 @pytest.mark.parametrize(
     ("config", "highest", "expected"),
     [
-        ({"num_experts": 256}, 7, "uint8"),
         ({"num_experts": 257}, 7, "uint16"),
         ({"n_routed_experts": 512}, 511, "uint16"),
         ({"moe_num_experts": 65_537}, 9, "uint32"),

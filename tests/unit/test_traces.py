@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentcore_patches.landing import release
-from agentcore_patches.landing.http import traces
+from agentcore_patches.landing.http import exchanges, traces
 from agentcore_patches.landing.http.traces import Trace
 from tests.helpers.events import collected
 from tests.unit.small_server import DONE, Model, chat_endpoint, choice_of, line_of
@@ -237,61 +237,45 @@ def test_a_stream_may_end_with_pending_tokens_after_an_error_event() -> None:
 
 def request(return_token_ids: bool | None = None) -> Any:
     flags = dict.fromkeys(("return_routed_experts", "return_token_logprobs"))
-    return Model(return_token_ids=return_token_ids, **flags, logprobs=None, n=1)
-
-
-async def three_chunks(
-    self: Any, adapted: Any, request: Any, raw: Any, fork: int = 0, trace: Any = None
-) -> AsyncIterator[str]:
-    """Generate like SGLang; a fork has added a parameter."""
-    engine = Engine(0, True)
-    for _ in range(3):
-        trace.push(0, engine.delivers(1, 0))
-        yield line_of(choice_of(0, f"fork {fork}"))
-    yield DONE
+    exchange = exchanges.Exchange()
+    return Model(
+        return_token_ids=return_token_ids,
+        **flags,
+        logprobs=None,
+        n=1,
+        _exchange=exchange,
+    )
 
 
 def test_extra_arguments_of_a_fork_reach_its_generator() -> None:
-    stream = traces.chat(three_chunks)
-    for lines in (
-        stream(chat_endpoint(stream_output=True), None, request(), None, 7),
-        stream(chat_endpoint(stream_output=True), None, request(), None, fork=7),
-        stream(
-            chat_endpoint(stream_output=True),
-            adapted_request=None,
-            request=request(),
-            raw=None,
-            fork=7,
-        ),
-    ):
-        *chunks, done = collected(lines)
-        assert done == DONE
-        assert [read(line)["choices"][0]["token_ids"] for line in chunks] == (
-            [[0], [1], [2]]
-        )
-        assert all("fork 7" in line for line in chunks)
+    async def generate(
+        self: Any, adapted: Any, request: Any, raw: Any, fork: int = 0
+    ) -> AsyncIterator[str]:
+        engine = Engine(0, True)
+        for _ in range(3):
+            request._exchange.trace.push(0, engine.delivers(1, 0))
+            yield line_of(choice_of(0, f"fork {fork}"))
+        yield DONE
+
+    endpoint = chat_endpoint(stream_output=True)
+    lines = traces.chat(generate)(endpoint, None, request(), None, fork=7)
+    *chunks, done = collected(lines)
+    assert done == DONE
+    token_ids = [read(line)["choices"][0]["token_ids"] for line in chunks]
+    assert token_ids == [[0], [1], [2]]
+    assert all("fork 7" in line for line in chunks)
 
 
 def test_only_a_request_for_token_ids_needs_an_engine_that_delivers_them() -> None:
-    async def generate(*args: Any, trace: Any) -> AsyncIterator[str]:
-        trace.push(0, {"text": "a", "meta_info": {}})
+    async def generate(self: Any, adapted: Any, request: Any) -> AsyncIterator[str]:
+        request._exchange.trace.push(0, {"text": "a", "meta_info": {}})
         yield line_of(choice_of(0))
 
-    stream = traces.chat(generate)
-    assert collected(
-        stream(chat_endpoint(stream_output=True), None, request(), None)
-    ) == [line_of(choice_of(0))]
-    error, done = collected(
-        stream(chat_endpoint(stream_output=True), None, request(True), None)
-    )
+    stream, endpoint = traces.chat(generate), chat_endpoint(stream_output=True)
+    assert collected(stream(endpoint, None, request())) == [line_of(choice_of(0))]
+    error, done = collected(stream(endpoint, None, request(True)))
     assert "output_ids" in read(error)["error"]
     assert done == DONE
-
-    whole: Any = traces.get_token_ids
-    assert whole(request(), {"output_ids": [1]}) == [1]
-    assert whole(request(), {}) is whole(request(False), {"output_ids": [1]}) is None
-    with pytest.raises(KeyError, match="output_ids"):
-        whole(request(True), {})
 
 
 def test_a_line_without_choices_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from .. import release
 from . import exchanges, logprobs, metrics, prompts, request_ids, weight_versions
 
 if TYPE_CHECKING:
-    from sglang.srt.managers.io_struct import AbortReq, BatchStrOutput
+    from sglang.srt.managers.io_struct import AbortReq
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
 # Causes of aborts by the status code that the scheduler gives; others are failures.
@@ -23,8 +23,6 @@ _CAUSES = {
 # With `max_new_tokens: 0`, `token_ids_logprob` scores a prompt: its values are the
 # answer of /v1/score, and belong to no token.
 _LOGPROBS = (*logprobs.KEYS, "output_token_ids_logprobs")
-
-_COLUMNS = tuple(f"{name}_{part}" for name in logprobs.KEYS for part in ("val", "idx"))
 
 
 def finish(
@@ -118,16 +116,3 @@ def refuse_pause(manager: TokenizerManager) -> None:
                 "only one of the workers would pause. Abort requests instead."
             ),
         )
-
-
-def drop_logprobs(output: BatchStrOutput, index: int) -> None:
-    """Drop the output logprobs of a request that has no tokens (`max_new_tokens: 0`).
-
-    SGLang samples one token if the request shares its prefill with others.
-    """
-    if output.completion_tokens[index]:
-        return
-    for name in _COLUMNS:
-        column = getattr(output, name)
-        if column:
-            column[index] = []

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from .prefix import Turn
     from .request_fields import EngineRequest
-    from .traces import EventTrace
+    from .responses import Results
+    from .traces import Trace
 
 _NAME = "_exchange"
 
@@ -34,8 +35,8 @@ class Exchange:
         client: identifies the client that sent the request; None if it is not known,
             and the server's memory is not used.
         response: the /v1/responses request that is converted to chat, if it is one.
-        trace: records the engine's results for the events of /v1/messages and
-            /v1/responses, None if they are not needed.
+        trace: records the engine's outputs; None if nothing of them is needed.
+        results: the engine's results for a response, None before SGLang asks for them.
         uses_memory: whether the server may remember the conversation; None if chat's
             `return_token_ids` decides.
         turn: turn of the conversation, None without prefix and memory.
@@ -45,7 +46,8 @@ class Exchange:
 
     client: str | None = None
     response: ResponsesRequest | None = None
-    trace: EventTrace | None = None
+    trace: Trace | None = None
+    results: Results | None = None
     uses_memory: bool | None = None
     turn: Turn | None = None
     unwritten: list[tuple[OpenAIServingChat, dict[str, Any]]] | None = None

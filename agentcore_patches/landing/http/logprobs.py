@@ -13,7 +13,10 @@ import orjson
 from .. import release
 
 if TYPE_CHECKING:
-    from sglang.srt.entrypoints.openai.protocol import CompletionRequest
+    from sglang.srt.entrypoints.openai.protocol import (
+        ChatCompletionRequest,
+        CompletionRequest,
+    )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
     from sglang.srt.entrypoints.openai.serving_completions import (
         OpenAIServingCompletion,
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 KEYS = ("output_token_logprobs", "output_top_logprobs")
 """The engine's names of the logprobs that responses contain."""
+
+_COLUMNS = tuple(f"{name}_{part}" for name in KEYS for part in ("val", "idx"))
 
 UNUSUAL = (AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that `write` raises if the engine's lists have an unknown form."""
@@ -70,13 +75,17 @@ def refusal_of(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
     return None
 
 
+def has_ids(request: ApiRequest) -> bool:
+    """True if a response has the token IDs of the answer."""
+    ids = request.return_token_ids
+    return ids is not False if hasattr(request, "messages") else bool(ids)
+
+
 def come_with_ids(request: ApiRequest) -> bool:
     """True if a response has logprobs, in any form, and the IDs of their tokens."""
-    ids = request.return_token_ids
-    has_ids = ids is not False if hasattr(request, "messages") else bool(ids)
     entries = request.logprobs
     has_entries = entries is not None and entries is not False
-    return has_ids and (has_entries or bool(request.return_token_logprobs))
+    return has_ids(request) and (has_entries or bool(request.return_token_logprobs))
 
 
 def check(manager: TokenizerManager, request: ApiRequest) -> str | None:
@@ -106,8 +115,14 @@ def require_finite(
 ) -> None:
     """Fail a request whose new logprobs hold NaN or infinity, with a clear error.
 
-    JSON has neither: a response would contain `null`, or fail without a message.
+    JSON has neither: a response would contain `null`, or fail without a message. Those
+    of the answer are dropped if it has no tokens (`max_new_tokens: 0`): SGLang samples
+    one token if the request shares its prefill with others.
     """
+    if not output.completion_tokens[index]:
+        for name in _COLUMNS:
+            if column := getattr(output, name):
+                column[index] = []
     for of_requests, of_what in (
         (output.output_token_logprobs_val, "the answer"),
         (output.input_token_logprobs_val, "the prompt"),
@@ -151,8 +166,16 @@ def cut(ret: list[dict[str, Any]]) -> None:
             ret[i] = {**ret_item, "meta_info": cut_to_first(meta_info, n_tokens)}
 
 
+def cut_chat(request: ChatCompletionRequest, ret: list[dict[str, Any]]) -> None:
+    """Drop logprobs that a chat response must not contain, if it has token IDs."""
+    if come_with_ids(request):
+        cut(ret)
+
+
 def cut_completion(request: CompletionRequest, ret: list[dict[str, Any]]) -> None:
-    """Drop logprobs that a completion must not contain."""
+    """Drop logprobs that a completion must not contain, if it has token IDs."""
+    if not come_with_ids(request):
+        return
     cut(ret)
     if request.echo and not has_prompt(request):
         nothing = dict.fromkeys(("input_token_logprobs", "input_top_logprobs"))

@@ -73,6 +73,15 @@ class MessageTrace(traces.EventTrace):
             delta["stop_sequence"] = matched
 
 
+def ask(chat: dict[str, Any], request: AnthropicMessagesRequest) -> None:
+    """Set the fields of the chat request that is made for a message."""
+    wants_ids = bool(request.return_token_ids)
+    chat["return_token_ids"] = chat["return_token_logprobs"] = wants_ids
+    if request.return_prompt_token_ids is False:
+        chat["return_prompt_token_ids"] = False
+    chat["lora_path"] = request.lora_path
+
+
 @wrapping
 def events(generate: Any, self: AnthropicServing, *args: Any, **kwargs: Any) -> Any:
     """Decorate the message stream: add token IDs and logprobs if requested."""

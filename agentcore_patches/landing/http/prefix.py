@@ -552,21 +552,21 @@ def streamed(
     adapted_request: GenerateReqInput,
     request: ChatCompletionRequest,
     *args: Any,
-    trace: traces.Trace | None = None,
     **kwargs: Any,
 ) -> Any:
     """Decorate `_generate_chat_stream`: add `metadata.prefix`, remember the answer."""
-    turn = exchanges.of(request).turn
+    exchange = exchanges.of(request)
+    turn, trace = exchange.turn, exchange.trace
     if turn is None:
-        return generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+        return generate(self, adapted_request, request, *args, **kwargs)
     turn.count()
     metadata = turn.metadata
     if trace is None:
-        trace = traces.Trace(traces.is_incremental(self))
+        trace = exchange.trace = traces.Trace(traces.is_incremental(self))
     elif metadata is not None and not isinstance(trace, traces.EndTrace):
         # A token ID trace writes the metadata of the first chunk itself.
         trace.metadata, metadata = {"prefix": metadata}, None
-    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
+    lines = generate(self, adapted_request, request, *args, **kwargs)
     if metadata is None and turn.conversation is None:
         return lines
 

@@ -6,15 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from .. import release
 from ..shared.decorators import wrapping
-from . import exchanges, images, metrics, request_fields, routed_experts
+from . import (
+    exchanges,
+    images,
+    logprobs,
+    metrics,
+    request_fields,
+    request_ids,
+    routed_experts,
+)
 
 if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
-        ChatCompletionResponseChoice,
+        CompletionRequest,
         MessageProcessingResult,
     )
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.managers.tokenizer_manager import ReqState, TokenizerManager
 
     from .request_fields import EngineRequest
@@ -160,8 +169,26 @@ def refuse(manager: TokenizerManager, obj: EngineRequest) -> None:
         raise ValueError(error)
 
 
+def has_media(messages: list[Any]) -> bool:
+    """True if the messages contain images, videos or audio."""
+    return any(
+        part.type != "text"
+        for message in messages
+        if isinstance(message.content, list)
+        for part in message.content
+    )
+
+
 def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str | None:
-    """Return the error in `input_ids` of a chat request, None if they are valid."""
+    """Return why a chat request is rejected, None if it is accepted."""
+    for flag, is_set in (
+        ("return_prompt_token_ids", request.return_prompt_token_ids),
+        ("return_meta_info", request.return_meta_info),
+    ):
+        if request.stream and is_set:
+            return f"{flag} is not supported while streaming: set stream=false."
+    if error := logprobs.check(manager, request):
+        return error
     if request.input_ids is None:
         return None
     if manager.server_args.skip_tokenizer_init:
@@ -174,27 +201,24 @@ def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str
     )
 
 
-def has_media(messages: list[Any]) -> bool:
-    """True if the messages contain images, videos or audio."""
-    return any(
-        part.type != "text"
-        for message in messages
-        if isinstance(message.content, list)
-        for part in message.content
-    )
-
-
-def check_token_in(
-    manager: TokenizerManager, request: ChatCompletionRequest
+def check_completion(
+    manager: TokenizerManager, request: CompletionRequest
 ) -> str | None:
-    """Return the error in a chat request's prompt or flags, None if they are valid."""
-    for flag, is_set in (
-        ("return_prompt_token_ids", request.return_prompt_token_ids),
-        ("return_meta_info", request.return_meta_info),
-    ):
-        if request.stream and is_set:
-            return f"{flag} is not supported while streaming: set stream=false."
-    return check_chat(manager, request)
+    """Return why a request for completions is rejected, None if it is accepted."""
+    error = logprobs.check(manager, request)
+    prompt = request.prompt
+    if error is None and isinstance(prompt, list) and not isinstance(prompt[0], str):
+        return check_prompt(manager, prompt, "prompt")
+    return error
+
+
+def check_generate(manager: TokenizerManager, obj: GenerateReqInput) -> str | None:
+    """Return why a request of /generate is rejected, None if it is accepted."""
+    return (
+        check(manager, obj)
+        or logprobs.refusal_of(manager, obj)
+        or request_ids.check(manager, obj)
+    )
 
 
 def without_null(body: dict[str, Any]) -> dict[str, Any]:
@@ -348,21 +372,6 @@ def add_to_output(state: ReqState, out: dict[str, Any], is_stream: bool) -> None
         without_ids = exchanges.Prefilled(prefilled.n_tokens)
         exchanges.run_of(state).prefilled = without_ids
         exchanges.note(state.obj, prefilled=without_ids)
-
-
-def add_to_choice(
-    choice: ChatCompletionResponseChoice,
-    request: ChatCompletionRequest,
-    ret_item: dict[str, Any],
-) -> None:
-    """Add the requested fields to a choice of a non-streaming response."""
-    if request.return_prompt_token_ids:
-        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
-    if request.return_meta_info:
-        choice.meta_info = ret_item["meta_info"]
-    # Trainers reject null.
-    if request.return_meta_info or request.input_ids is not None:
-        choice.message.content = choice.message.content or ""
 
 
 def drop_absent(data: dict[str, Any]) -> dict[str, Any]:

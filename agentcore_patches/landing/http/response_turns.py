@@ -71,8 +71,7 @@ async def followed(
         return text
 
     if isinstance(response, AsyncGenerator):
-        results = None if exchange.trace is None else exchange.trace.results
-        lines = responses.with_results(response, results)
+        lines = responses.with_results(response, exchange.results)
         return streams.rewrite(lines, add_prefix, responses.error_events)
     if hasattr(response, "output"):
         response.metadata = _with_prefix(response.metadata, turn)

@@ -223,8 +223,8 @@ def results(generate: Any, *args: Any, **kwargs: Any) -> Any:
     if trace.has_logprobs:
         adapted.return_logprob = True
     adapted.return_prompt_token_ids = True
-    trace.results = Results(trace, made)
-    return trace.results
+    exchange.results = Results(trace, made)
+    return exchange.results
 
 
 @wrapping
@@ -249,10 +249,14 @@ async def responses(
         bool(request.stream) and traces.is_incremental(self),
         has_prompt=traces.wants_prompt(request),
     )
-    with exchanges.entered(exchanges.Exchange(response=request, trace=trace)):
+    exchange = exchanges.Exchange(response=request, trace=trace)
+    with exchanges.entered(exchange):
         response = await create(self, request, *args, **kwargs)
     if isinstance(response, AsyncGenerator):
-        return _stamped(trace, response)
+        # The first event carries the prompt's IDs, which come with the first result.
+        events = with_results(response, exchange.results, wait_for_first=True)
+        end = partial(traces.end, trace, "responses")
+        return streams.rewrite(events, trace.stamp, error_events, end)
     return _with_trace(self, trace, response)
 
 
@@ -295,16 +299,6 @@ def _with_trace(
     content = {**jsonable_encoder(response), **trace.whole()}
     content.update(trace.ending(content))
     return Response(orjson.dumps(content), media_type="application/json")
-
-
-def _stamped(
-    trace: ResponseTrace, lines: AsyncGenerator[Any, None]
-) -> AsyncGenerator[str | bytes, None]:
-    """Stamp the events of a stream; an error becomes its last event."""
-    # The first event carries the prompt's IDs, which come with the first result.
-    events = with_results(lines, trace.results, wait_for_first=True)
-    end = partial(traces.end, trace, "responses")
-    return streams.rewrite(events, trace.stamp, error_events, end)
 
 
 async def with_results(

@@ -92,12 +92,10 @@ def add_to_output(
 ) -> None:
     """Cut a request's experts to the requested start, and report the start."""
     obj = state.obj
-    if not request_fields.read(obj, "return_routed_experts"):
+    encoded = meta_info.get("routed_experts")
+    if encoded is None or not request_fields.read(obj, "return_routed_experts"):
         # The engine returns them if another request of the batch wants them.
         meta_info.pop("routed_experts", None)
-        return
-    encoded = meta_info.get("routed_experts")
-    if encoded is None:
         return
     start = obj.routed_experts_start_len
     if start and not release.ROUTED_EXPERTS_HAVE_START:

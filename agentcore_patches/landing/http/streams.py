@@ -109,8 +109,8 @@ async def rewrite(
             raise
         if is_first and raise_first:
             raise
-        for said in error_events(str(stream_error(error))):
-            yield said
+        for event in error_events(str(stream_error(error))):
+            yield event
     finally:
         await lines.aclose()
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from sglang.srt.entrypoints.openai.protocol import (
         ChatCompletionRequest,
         ChatCompletionResponseChoice,
-        ChatMessage,
         CompletionRequest,
         CompletionResponseChoice,
     )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from sglang.srt.managers.io_struct import GenerateReqInput
 
     from .request_fields import ApiRequest
-    from .responses import Results
 
 # Quotes inside JSON strings are escaped, so these match only keys.
 _ANCHOR = '"logprobs":null,"finish_reason":'
@@ -171,13 +169,14 @@ class Trace:
         if choice is None:
             return self._stamp_parsed(line)
         on_choice, on_chunk = self._write_pending(choice)
-        is_last = not after.startswith("null")
-        said = _members(self._final_fields(choice)) if is_last else []
+        members: list[str] = []
+        if not after.startswith("null"):
+            members = _members(_final_fields(self.at_end, choice.meta_info))
         if on_chunk:
             # The last brace of the line closes the chunk.
             after, brace, end_of_line = after.rpartition("}")
             after = f"{after},{on_chunk}{brace}{end_of_line}"
-        return "".join((before, on_choice, *said, '"finish_reason":', after))
+        return "".join((before, on_choice, *members, '"finish_reason":', after))
 
     def _choice_of(self, before: str) -> Choice | None:
         """Find the choice of a single-choice line by the text before its logprobs."""
@@ -249,7 +248,7 @@ class Trace:
             if choice is None:
                 continue
             if self.at_end and part.get("finish_reason"):
-                part.update(self._final_fields(choice))
+                part.update(_final_fields(self.at_end, choice.meta_info))
                 is_changed = True
             if self._waits(choice):
                 on_choice, on_chunk = self._write_pending(choice)
@@ -260,13 +259,6 @@ class Trace:
                 chunk.update(orjson.loads(f"{{{on_chunk}}}"))
                 is_changed = True
         return event.text() if is_changed else line
-
-    def _final_fields(self, choice: Choice) -> dict[str, Any]:
-        """Return the extra fields of a finished choice."""
-        said: dict[str, Any] = {}
-        for make in self.at_end:
-            said.update(make(choice.meta_info))
-        return said
 
     def _waits(self, choice: Choice) -> bool:
         return choice.n_sent != choice.n_received or (
@@ -302,18 +294,13 @@ class EndTrace(Trace):
 
 
 class EventTrace(Trace):
-    """Pending token IDs and logprobs of one choice, for events that are not of chat.
-
-    Attributes:
-        results: the engine's results for a response, None before SGLang asks for them.
-    """
+    """Pending token IDs and logprobs of one choice, for events that are not of chat."""
 
     def __init__(
         self, incremental: bool, has_logprobs: bool = True, has_prompt: bool = True
     ):
         super().__init__(incremental, prompt_on_chunk=has_prompt)
         self.has_logprobs = has_logprobs
-        self.results: Results | None = None
 
     @property
     def finish_reason(self) -> dict[str, Any]:
@@ -353,36 +340,36 @@ def chat(
 
     `return_token_ids: false` leaves the stream as it is.
     """
-    at_end = _at_end(self, request)
-    if request.return_token_ids is False:
-        make = partial(generate, self, adapted_request, request, *args, **kwargs)
-        return _with_ends(self, make, at_end)
-    own_trace = exchanges.of(request).trace
-    if own_trace is not None:
+    exchange = exchanges.of(request)
+    if isinstance(exchange.trace, EventTrace):
         # The events that /v1/messages makes of the chunks carry the IDs.
-        return generate(
-            self, adapted_request, request, *args, **kwargs, trace=own_trace
+        return generate(self, adapted_request, request, *args, **kwargs)
+    at_end = _at_end(self, request)
+    trace: Trace | None = None
+    if request.return_token_ids is not False:
+        trace = Trace(
+            is_incremental(self),
+            logprobs.ChatLogprobs(self).dump if request.logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
+            prompt_on_chunk=wants_prompt(request),
+            prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
+            n_choices=request.n,
+            at_end=at_end,
+            required=bool(
+                request.return_token_ids or logprobs.come_with_ids(request) or at_end
+            ),
         )
-    trace = Trace(
-        is_incremental(self),
-        logprobs.ChatLogprobs(self).dump if request.logprobs else None,
-        is_flat=bool(request.return_token_logprobs),
-        prompt_on_chunk=wants_prompt(request),
-        prompt_on_choices=bool(request.return_token_ids) and wants_prompt(request),
-        n_choices=request.n,
-        at_end=at_end,
-        required=bool(
-            request.return_token_ids or logprobs.come_with_ids(request) or at_end
-        ),
-    )
-    # SGLang's chunks carry only the logprobs of their last step.
-    request = request.model_copy(update={"logprobs": False})
-    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-    return rewrite(self, lines, trace.stamp, partial(end, trace, "chat"))
+        # SGLang's chunks carry only the logprobs of their last step.
+        request = request.model_copy(update={"logprobs": False})
+    elif at_end:
+        trace = EndTrace(is_incremental(self), at_end=at_end)
+    exchange.trace = trace
+    lines = generate(self, adapted_request, request, *args, **kwargs)
+    return _stamped(self, lines, trace, "chat")
 
 
 @wrapping
-def completions(
+def completion(
     generate: Any,
     self: OpenAIServingCompletion,
     adapted_request: GenerateReqInput,
@@ -392,22 +379,26 @@ def completions(
 ) -> Any:
     """Decorate the completion stream: add token IDs and logprobs if requested."""
     at_end = _at_end(self, request)
-    if not request.return_token_ids:
-        make = partial(generate, self, adapted_request, request, *args, **kwargs)
-        return _with_ends(self, make, at_end)
-    wants_logprobs = request.logprobs is not None
-    trace = Trace(
-        is_incremental(self),
-        logprobs.completion_writer(self, request) if wants_logprobs else None,
-        is_flat=bool(request.return_token_logprobs),
-        prompt_on_chunk=False,
-        prompt_on_choices=wants_prompt(request),
-        at_end=at_end,
-    )
-    # SGLang's logprobs may be ahead of the text.
-    request = request.model_copy(update={"logprobs": None, "return_token_ids": False})
-    lines = generate(self, adapted_request, request, *args, **kwargs, trace=trace)
-    return rewrite(self, lines, trace.stamp, partial(end, trace, "completions"))
+    trace: Trace | None = None
+    exchange = exchanges.of(request)
+    if request.return_token_ids:
+        wants_logprobs = request.logprobs is not None
+        trace = Trace(
+            is_incremental(self),
+            logprobs.completion_writer(self, request) if wants_logprobs else None,
+            is_flat=bool(request.return_token_logprobs),
+            prompt_on_chunk=False,
+            prompt_on_choices=wants_prompt(request),
+            at_end=at_end,
+        )
+        # SGLang's logprobs may be ahead of the text.
+        without = {"logprobs": None, "return_token_ids": False}
+        request = request.model_copy(update=without)
+    elif at_end:
+        trace = EndTrace(is_incremental(self), at_end=at_end)
+    exchange.trace = trace
+    lines = generate(self, adapted_request, request, *args, **kwargs)
+    return _stamped(self, lines, trace, "completions")
 
 
 def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:
@@ -425,14 +416,19 @@ def _at_end(serving: OpenAIServingBase, request: ApiRequest) -> list[AtEnd]:
     return wanted
 
 
-def _with_ends(
-    serving: OpenAIServingBase, make: Callable[..., Any], at_end: Sequence[AtEnd]
+def _final_fields(at_end: Sequence[AtEnd], meta_info: dict[str, Any]) -> dict[str, Any]:
+    """Make the extra fields of a finished choice."""
+    return {name: value for make in at_end for name, value in make(meta_info).items()}
+
+
+def _stamped(
+    serving: OpenAIServingBase, lines: Any, trace: Trace | None, endpoint: str
 ) -> Any:
-    """Add only the end-of-choice fields to a stream."""
-    if not at_end:
-        return make()
-    trace = EndTrace(is_incremental(serving), at_end=at_end)
-    return rewrite(serving, make(trace=trace), trace.stamp)
+    """Stamp each line of a stream; without a trace, the stream stays as it is."""
+    if trace is None:
+        return lines
+    at_end = None if isinstance(trace, EndTrace) else partial(end, trace, endpoint)
+    return rewrite(serving, lines, trace.stamp, at_end)
 
 
 def is_incremental(serving: OpenAIServingBase) -> bool:
@@ -454,62 +450,57 @@ def get_prompt_token_ids(
     return ret_item.get("prompt_token_ids")
 
 
-def get_token_ids(
-    request: ChatCompletionRequest, ret_item: dict[str, Any]
-) -> list[int] | None:
-    """Return the token IDs of a choice of a non-streaming response, None to omit them.
-
-    Raises:
-        KeyError: the request asks for token IDs, and the engine returned none.
-    """
-    if request.return_token_ids is None:
-        return ret_item.get("output_ids")
-    return ret_item["output_ids"] if request.return_token_ids else None
+def ask(
+    serving: OpenAIServingBase, request: ApiRequest, adapted_request: GenerateReqInput
+) -> None:
+    """Ask the engine for what a response of chat or completions needs."""
+    is_chat = hasattr(request, "messages")
+    if logprobs.has_ids(request) or (is_chat and request.return_prompt_token_ids):
+        adapted_request.return_prompt_token_ids = True
+    logprobs.ask(request, adapted_request)
+    routed_experts.ask(serving, request, adapted_request)
 
 
-def add_to_chat_choice(
+def add_to_chat(
     serving: OpenAIServingChat,
     choice: ChatCompletionResponseChoice,
     request: ChatCompletionRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add the requested fields to a choice of a non-streaming chat response.
-
-    With `return_token_ids: true`, the choice gets the prompt's token IDs, and missing
-    text becomes an empty string, as in later releases.
-    """
-    _add_fields(serving, choice, request, ret_item)
-    if request.return_token_ids:
-        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
-        message: ChatMessage = choice.message
-        message.content = message.content or ""
+    """Add the requested fields to a choice of a non-streaming chat response."""
+    add_to_completion(serving, choice, request, ret_item)
+    if request.return_prompt_token_ids:
+        choice.prompt_token_ids = ret_item.get("prompt_token_ids")
+    if request.return_meta_info:
+        choice.meta_info = ret_item["meta_info"]
+    # Trainers reject null; later releases have none.
+    is_token_in = request.input_ids is not None
+    if request.return_token_ids or request.return_meta_info or is_token_in:
+        choice.message.content = choice.message.content or ""
 
 
 def add_to_completion(
-    serving: OpenAIServingCompletion,
-    choice: CompletionResponseChoice,
-    request: CompletionRequest,
-    ret_item: dict[str, Any],
-) -> None:
-    """Add the requested fields to a choice of a non-streaming completion."""
-    _add_fields(serving, choice, request, ret_item)
-    if request.return_token_ids:
-        choice.token_ids = ret_item["output_ids"]
-        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
-
-
-def _add_fields(
     serving: OpenAIServingBase,
     choice: ChatCompletionResponseChoice | CompletionResponseChoice,
     request: ApiRequest,
     ret_item: dict[str, Any],
 ) -> None:
-    """Add logprobs and the extra fields of a finished choice to a whole response."""
+    """Add the requested fields to a choice, of chat or of a completion.
+
+    Raises:
+        KeyError: the request asks for token IDs, and the engine returned none.
+    """
+    meta_info = ret_item["meta_info"]
+    if request.return_token_ids:
+        choice.token_ids = ret_item["output_ids"]
+        choice.prompt_token_ids = get_prompt_token_ids(request, ret_item)
+    elif logprobs.has_ids(request):
+        choice.token_ids = ret_item.get("output_ids")
     if request.return_token_logprobs:
-        choice.token_logprobs = logprobs.flat(ret_item["meta_info"])
-    for make in _at_end(serving, request):
-        for name, value in make(ret_item["meta_info"]).items():
-            setattr(choice, name, value)
+        choice.token_logprobs = logprobs.flat(meta_info)
+    fields = _final_fields(_at_end(serving, request), meta_info)
+    for name, value in fields.items():
+        setattr(choice, name, value)
 
 
 def end(trace: Trace, endpoint: str) -> None:
@@ -540,14 +531,14 @@ def rewrite(
     return streams.rewrite(lines, change, error_events, end, raise_first)
 
 
-def _members(said: dict[str, Any]) -> list[str]:
+def _members(fields: dict[str, Any]) -> list[str]:
     """Write fields as JSON members, each with its comma, in pieces.
 
     Routed experts may take megabytes, and each copy costs time. Their base64 needs no
     escaping.
     """
     pieces: list[str] = []
-    for name, value in said.items():
+    for name, value in fields.items():
         if name == "routed_experts":
             pieces += (f'"{name}":"', value, '",')
         else:

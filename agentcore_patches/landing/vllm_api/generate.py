@@ -25,7 +25,6 @@ from ..http import (
     logprobs,
     prompts,
     request_fields,
-    request_ids,
     routed_experts,
     streams,
 )
@@ -225,11 +224,7 @@ def read(
     )
     job.obj.rid = request_id
     job.obj.lora_path = adapter
-    error = (
-        prompts.check(manager, job.obj)
-        or logprobs.refusal_of(manager, job.obj)
-        or request_ids.check(manager, job.obj)
-    )
+    error = prompts.check_generate(manager, job.obj)
     if error is not None:
         raise ValueError(error)
     return job

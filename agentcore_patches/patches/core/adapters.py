@@ -6,18 +6,15 @@ SGLang ignores an adapter that a request names in vLLM's way, and on /v1/message
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddKeyword, Decorate, Insert
-from agentcore_patches.patches.hooks import Hook, absent
+from agentcore_patches.edits import AddKeyword, Decorate, Insert
+from agentcore_patches.patches.hooks import Hook
 from agentcore_patches.patches.paths import (
-    ANTHROPIC_PROTOCOL,
     ANTHROPIC_SERVING,
     HTTP_SERVER,
-    PROTOCOL,
     SERVING_BASE,
     SERVING_RESPONSES,
 )
 
-_NO_MESSAGES = absent("SGLang has no /v1/messages")
 _RESPONSES = "OpenAIServingResponses"
 
 HOOKS: tuple[Hook, ...] = (
@@ -41,53 +38,16 @@ HOOKS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "adapters/messages-field",
-        "take lora_path, as chat does",
-        _NO_MESSAGES,
-        since={
-            "0.5.9": AddField(
-                ANTHROPIC_PROTOCOL,
-                "AnthropicMessagesRequest",
-                "lora_path: Optional[str] = None",
-            ),
-        },
-    ),
-    Hook(
-        "adapters/messages",
-        "pass lora_path on to chat",
-        _NO_MESSAGES,
-        since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                "AnthropicServing._convert_to_chat_completion_request",
-                'request_data["lora_path"] = anthropic_request.lora_path',
-                before="chat_request = ChatCompletionRequest(**request_data)",
-            ),
-        },
-    ),
-    Hook(
         "adapters/messages-unknown",
         "answer 404 to an unknown model: chat's exception would be a 500",
-        _NO_MESSAGES,
-        since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                "AnthropicServing.handle_messages",
-                "agentcore_unknown_model = agentcore.http.messages.find_model_error(\n"
-                "    self, request\n"
-                ")\n"
-                "if agentcore_unknown_model is not None:\n"
-                "    return agentcore_unknown_model",
-            ),
-        },
-    ),
-    Hook(
-        "adapters/responses-field",
-        "take lora_path, as chat does",
-        AddField(
-            PROTOCOL,
-            "ResponsesRequest",
-            "lora_path: agentcore.http.responses.LoraPath = None",
+        Insert(
+            ANTHROPIC_SERVING,
+            "AnthropicServing.handle_messages",
+            "agentcore_unknown_model = agentcore.http.messages.find_model_error(\n"
+            "    self, request\n"
+            ")\n"
+            "if agentcore_unknown_model is not None:\n"
+            "    return agentcore_unknown_model",
         ),
     ),
     Hook(

@@ -11,20 +11,13 @@ from __future__ import annotations
 from agentcore_patches.edits import AddCondition, AddField, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
+    CHAT_AND_COMPLETIONS,
     HTTP_SERVER,
     MULTI_TOKENIZER,
     SCHEDULE_BATCH,
     SCHEDULER,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
-
-_CHAT_STREAM = "OpenAIServingChat._generate_chat_stream"
-_COMPLETION_STREAM = "OpenAIServingCompletion._generate_completion_stream"
-
-_NO_ABORT_IS_AN_ERROR = absent("no abort is an error")
-_STATUS_IS_LOOKED_AT = absent("SGLang looks at the status code")
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -84,15 +77,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "ended-requests/no-tokens",
-        "drop the output logprobs of a request that has no tokens",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager.convert_logprob_style",
-            "agentcore.http.ended_requests.drop_logprobs(recv_obj, recv_obj_index)",
-        ),
-    ),
-    Hook(
         "ended-requests/refused",
         "drop the token sampled from the scheduler's stand-in prompt",
         Insert(
@@ -102,27 +86,19 @@ HOOKS: tuple[Hook, ...] = (
             before="self.to_finish = FINISH_ABORT(...)",
         ),
     ),
-    Hook(
-        "ended-requests/refused-chat",
-        "fail the stream with the scheduler's reason for the rejection",
-        Insert(
-            SERVING_CHAT,
-            _CHAT_STREAM,
-            'if content["meta_info"]["finish_reason"]:\n'
-            "    agentcore.http.ended_requests.raise_refusal(content)",
-            after='index = content.get("index", 0)',
-        ),
-    ),
-    Hook(
-        "ended-requests/refused-completion",
-        "fail the stream with the scheduler's reason for the rejection",
-        Insert(
-            SERVING_COMPLETIONS,
-            _COMPLETION_STREAM,
-            'if content["meta_info"]["finish_reason"]:\n'
-            "    agentcore.http.ended_requests.raise_refusal(content)",
-            after='index = content.get("index", 0)',
-        ),
+    *(
+        Hook(
+            f"ended-requests/refused-{endpoint}",
+            "fail the stream with the scheduler's reason for the rejection",
+            Insert(
+                file,
+                f"{serving}._generate_{endpoint}_stream",
+                'if content["meta_info"]["finish_reason"]:\n'
+                "    agentcore.http.ended_requests.raise_refusal(content)",
+                after='index = content.get("index", 0)',
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     # With `n` above 1, SGLang registers `n` requests for a prompt, then makes new ones
     # to run, and removes only the first of the registered ones.
@@ -189,35 +165,23 @@ HOOKS: tuple[Hook, ...] = (
             ),
         },
     ),
-    Hook(
-        "ended-requests/aborted-chat",
-        "an abort that a client asked for is not an error",
-        _NO_ABORT_IS_AN_ERROR,
-        since={
-            "0.5.10": AddCondition(
-                SERVING_CHAT,
-                _CHAT_STREAM,
-                'if finish_reason_type == "abort": ...',
-                '(\n    finish_reason.get("status_code")\n)',
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-        upstream="PR 22535, 0.5.11",
-    ),
-    Hook(
-        "ended-requests/aborted-completion",
-        "an abort that a client asked for is not an error",
-        _NO_ABORT_IS_AN_ERROR,
-        since={
-            "0.5.10": AddCondition(
-                SERVING_COMPLETIONS,
-                _COMPLETION_STREAM,
-                'if finish_reason_type == "abort": ...',
-                '(\n    finish_reason.get("status_code")\n)',
-            ),
-            "0.5.11": _STATUS_IS_LOOKED_AT,
-        },
-        upstream="PR 22535, 0.5.11",
+    *(
+        Hook(
+            f"ended-requests/aborted-{endpoint}",
+            "an abort that a client asked for is not an error",
+            absent("no abort is an error"),
+            since={
+                "0.5.10": AddCondition(
+                    file,
+                    f"{serving}._generate_{endpoint}_stream",
+                    'if finish_reason_type == "abort": ...',
+                    '(\n    finish_reason.get("status_code")\n)',
+                ),
+                "0.5.11": absent("SGLang looks at the status code"),
+            },
+            upstream="PR 22535, 0.5.11",
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     # A pause may come at any time, also during another pause.
     Hook(

@@ -1,35 +1,44 @@
-"""One logprob per token, or an error that says why not."""
+"""One logprob per token, or an error that says why not; tokens named by their IDs.
+
+With `return_tokens_as_token_ids`, the engine is asked for logprobs without text, and
+returns None instead of the text.
+"""
 
 from __future__ import annotations
 
 from agentcore_patches.edits import AddField, Insert, Replace
-from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    HTTP_SERVER,
+    CHAT_AND_COMPLETIONS,
     LOGPROB_RESULTS,
+    OPENAI_UTILS,
     OUTPUT_PROCESSOR,
     PROTOCOL,
     SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
-_REFUSE = (
-    "agentcore_refusal = agentcore.http.logprobs.check(\n"
-    "    self.tokenizer_manager, request\n"
-    ")\n"
-    "if agentcore_refusal is not None:\n"
-    "    return agentcore_refusal"
-)
+
+def _last_id(file: str, scope: str, ids: str) -> Replace:
+    """Return the edit that keeps the vocabulary's last ID in the prompt's logprobs."""
+    old = (
+        f"{ids} = [\n"
+        "    x if x < self.model_config.vocab_size - 1 else 0\n"
+        "    for x in input_token_logprobs_idx\n"
+        "]"
+    )
+    return Replace(file, scope, old, old.replace(" - 1", ""))
+
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
-        "logprobs/flat-request",
-        "return the logprob of each token, without its text",
+        "logprobs/request",
+        'return one logprob per token; name tokens by ID: "token_id:42"',
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
-            "return_token_logprobs: Optional[bool] = None",
+            "return_token_logprobs: Optional[bool] = None\n"
+            "return_tokens_as_token_ids: Optional[bool] = None",
         ),
         also=("CompletionRequest",),
     ),
@@ -44,69 +53,24 @@ HOOKS: tuple[Hook, ...] = (
         also=("CompletionResponseChoice",),
     ),
     Hook(
-        "logprobs/refuse-chat",
-        "reject logprobs that the engine does not record",
-        Insert(
-            SERVING_CHAT,
-            "OpenAIServingChat._validate_request",
-            _REFUSE,
-        ),
-    ),
-    Hook(
-        "logprobs/refuse-completion",
-        "reject logprobs that the engine does not record",
-        Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._validate_request",
-            _REFUSE,
-        ),
-    ),
-    Hook(
-        "logprobs/refuse-generate",
-        "reject logprobs that the engine does not record",
-        Insert(
-            HTTP_SERVER,
-            "$generate_request",
-            "agentcore_refusal = agentcore.http.logprobs.refusal_of(\n"
-            "    _global_state.tokenizer_manager, obj\n"
-            ")\n"
-            "if agentcore_refusal is not None:\n"
-            "    return _create_error_response(agentcore_refusal)",
-        ),
-    ),
-    Hook(
         "logprobs/last-id",
         "the vocabulary's last ID is a token, not an image's placeholder",
-        Replace(
+        _last_id(
             OUTPUT_PROCESSOR,
             "SchedulerOutputProcessorMixin._process_input_token_logprobs",
-            "req.input_token_logprobs_idx = [\n"
-            "    x if x < self.model_config.vocab_size - 1 else 0\n"
-            "    for x in input_token_logprobs_idx\n"
-            "]",
-            "req.input_token_logprobs_idx = [\n"
-            "    x if x < self.model_config.vocab_size else 0\n"
-            "    for x in input_token_logprobs_idx\n"
-            "]",
+            "req.input_token_logprobs_idx",
         ),
         since={
-            "0.5.13": Replace(
+            "0.5.13": _last_id(
                 LOGPROB_RESULTS,
                 "SchedulerLogprobResultProcessor._process_input_token_logprobs",
-                "req.logprob.input_token_logprobs_idx = [\n"
-                "    x if x < self.model_config.vocab_size - 1 else 0\n"
-                "    for x in input_token_logprobs_idx\n"
-                "]",
-                "req.logprob.input_token_logprobs_idx = [\n"
-                "    x if x < self.model_config.vocab_size else 0\n"
-                "    for x in input_token_logprobs_idx\n"
-                "]",
+                "req.logprob.input_token_logprobs_idx",
             ),
         },
     ),
     Hook(
         "logprobs/finite",
-        "fail a request whose logprobs are NaN or infinite",
+        "fail a request whose logprobs are NaN or infinite; drop strays",
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager.convert_logprob_style",
@@ -115,24 +79,51 @@ HOOKS: tuple[Hook, ...] = (
             ")",
         ),
     ),
+    *(
+        Hook(
+            f"logprobs/cut-{endpoint}",
+            "drop logprobs after a stop; fail if a token has none",
+            Insert(
+                file,
+                f"{serving}._build_{endpoint}_response",
+                f"agentcore.http.logprobs.cut_{endpoint}(request, ret)",
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
+    ),
     Hook(
-        "logprobs/cut-chat",
-        "drop logprobs after a stop; fail if a token has none",
+        "token-names/tokens",
+        "name tokens by ID if the engine omitted their text",
         Insert(
-            SERVING_CHAT,
-            "OpenAIServingChat._build_chat_response",
-            "if agentcore.http.logprobs.come_with_ids(request):\n"
-            "    agentcore.http.logprobs.cut(ret)",
+            OPENAI_UTILS,
+            "to_openai_style_logprobs.append_token_logprobs",
+            "token_logprobs = agentcore.http.logprobs.name_by_id(token_logprobs)",
         ),
     ),
     Hook(
-        "logprobs/cut-completion",
-        "drop logprobs after a stop; fail if a token has none",
+        "token-names/top",
+        "name top tokens by ID if the engine omitted their text",
         Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._build_completion_response",
-            "if agentcore.http.logprobs.come_with_ids(request):\n"
-            "    agentcore.http.logprobs.cut_completion(request, ret)",
+            OPENAI_UTILS,
+            "to_openai_style_logprobs.append_top_logprobs",
+            "top_logprobs = agentcore.http.logprobs.name_top_by_id(top_logprobs)",
         ),
+    ),
+    Hook(
+        "token-names/chat",
+        "name tokens by ID if the engine omitted their text",
+        absent("chat takes its logprobs from to_openai_style_logprobs"),
+        since={
+            "0.5.21": Insert(
+                SERVING_CHAT,
+                "OpenAIServingChat._build_token_logprobs_from_raw",
+                "output_token_logprobs = agentcore.http.logprobs.name_by_id(\n"
+                "    output_token_logprobs\n"
+                ")\n"
+                "output_top_logprobs = agentcore.http.logprobs.name_top_by_id(\n"
+                "    output_top_logprobs\n"
+                ")",
+            ),
+        },
     ),
 )

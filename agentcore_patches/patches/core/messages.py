@@ -14,32 +14,31 @@ from agentcore_patches.patches.paths import ANTHROPIC_PROTOCOL, ANTHROPIC_SERVIN
 _SERVING = "AnthropicServing"
 _STREAM = f"{_SERVING}._generate_anthropic_stream"
 
-_NO_ENDPOINT = absent("SGLang has no /v1/messages")
 _NATIVE = absent("SGLang passes errors of chat on")
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "messages/request",
-        "return_token_ids: true adds token IDs and logprobs",
+        "return token IDs and logprobs; take lora_path, as chat does",
         AddField(
             ANTHROPIC_PROTOCOL,
             "AnthropicMessagesRequest",
             "return_token_ids: Optional[bool] = None\n"
-            "return_prompt_token_ids: Optional[bool] = None",
+            "return_prompt_token_ids: Optional[bool] = None\n"
+            "lora_path: Optional[str] = None",
         ),
     ),
     Hook(
         "messages/refuse",
         "answer 400 to a request that cannot be converted, as chat does",
-        _NO_ENDPOINT,
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_SERVING}._handle_non_streaming",
+            "if isinstance(e, ValueError):\n"
+            "    return agentcore.http.messages.refuse(self, e)",
+            before="logger.exception(..., e)",
+        ),
         since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                f"{_SERVING}._handle_non_streaming",
-                "if isinstance(e, ValueError):\n"
-                "    return agentcore.http.messages.refuse(self, e)",
-                before="logger.exception(..., e)",
-            ),
             "0.5.23": absent("SGLang does it"),
         },
         upstream="0.5.23",
@@ -48,15 +47,14 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "messages/error",
         "pass on the status and the message of an error of chat",
-        _NO_ENDPOINT,
+        Insert(
+            ANTHROPIC_SERVING,
+            f"{_SERVING}._handle_non_streaming",
+            'if hasattr(response, "body"):\n'
+            "    return agentcore.http.messages.pass_on(self, response)",
+            before="if not isinstance(response, ChatCompletionResponse): ...",
+        ),
         since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                f"{_SERVING}._handle_non_streaming",
-                'if hasattr(response, "body"):\n'
-                "    return agentcore.http.messages.pass_on(self, response)",
-                before="if not isinstance(response, ChatCompletionResponse): ...",
-            ),
             "0.5.14": _NATIVE,
         },
         upstream="0.5.14",
@@ -64,15 +62,13 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "messages/until-error",
         "end the stream with an error event if chat fails",
-        _NO_ENDPOINT,
+        Insert(
+            ANTHROPIC_SERVING,
+            _STREAM,
+            "openai_stream = agentcore.http.messages.until_error(openai_stream)",
+            after="openai_stream = self.openai_serving_chat._generate_chat_stream(...)",
+        ),
         since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                _STREAM,
-                "openai_stream = agentcore.http.messages.until_error(openai_stream)",
-                after="openai_stream = "
-                "self.openai_serving_chat._generate_chat_stream(...)",
-            ),
             "0.5.14": _NATIVE,
         },
         upstream="0.5.14",
@@ -80,14 +76,13 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "messages/error-event",
         "send the error event as it is; the stream ends with it",
-        _NO_ENDPOINT,
+        Insert(
+            ANTHROPIC_SERVING,
+            _STREAM,
+            'if sse_line.startswith("event: error"):\n    yield sse_line',
+            before='if not sse_line.startswith("data: "): ...',
+        ),
         since={
-            "0.5.9": Insert(
-                ANTHROPIC_SERVING,
-                _STREAM,
-                'if sse_line.startswith("event: error"):\n    yield sse_line',
-                before='if not sse_line.startswith("data: "): ...',
-            ),
             "0.5.14": _NATIVE,
         },
         upstream="0.5.14",
@@ -105,16 +100,11 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "messages/ask-chat",
-        "/v1/messages returns token IDs only on request",
+        "return token IDs only on request; pass lora_path on",
         Insert(
             ANTHROPIC_SERVING,
             f"{_SERVING}._convert_to_chat_completion_request",
-            'request_data["return_token_ids"] = '
-            "bool(anthropic_request.return_token_ids)\n"
-            'request_data["return_token_logprobs"] = '
-            "bool(anthropic_request.return_token_ids)\n"
-            "if anthropic_request.return_prompt_token_ids is False:\n"
-            '    request_data["return_prompt_token_ids"] = False',
+            "agentcore.http.messages.ask(request_data, anthropic_request)",
             before="chat_request = ChatCompletionRequest(**request_data)",
         ),
     ),

@@ -34,8 +34,7 @@ HOOKS: tuple[Hook, ...] = (
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
-            "required_prefix_token_ids: Optional[List[Any]] = None\n"
-            "_exchange: Any = agentcore.http.exchanges.private()",
+            "required_prefix_token_ids: Optional[List[Any]] = None",
         ),
     ),
     # `exclude=True` hides these fields from chat templates.

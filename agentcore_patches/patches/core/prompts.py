@@ -5,12 +5,11 @@ from __future__ import annotations
 from agentcore_patches.edits import AddField, Decorate, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
+    CHAT_AND_COMPLETIONS,
     HTTP_SERVER,
     IO_STRUCT,
     PROTOCOL,
     REQUEST_LOGGER,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
@@ -104,31 +103,6 @@ HOOKS: tuple[Hook, ...] = (
         ),
     ),
     Hook(
-        "prompts/chat-flag",
-        "true adds the prompt's token IDs to choices, false omits them",
-        AddField(
-            PROTOCOL,
-            "ChatCompletionRequest",
-            "return_prompt_token_ids: Optional[bool] = None",
-            native="return_prompt_token_ids: bool = False",
-        ),
-        upstream=_UPSTREAM,
-    ),
-    # The prompt's IDs on each choice of a non-streaming response.
-    Hook(
-        "prompts/choice",
-        "hold the prompt's token IDs if the request asks for them",
-        AddField(
-            PROTOCOL,
-            "ChatCompletionResponseChoice",
-            "prompt_token_ids: Optional[List[int]] = None",
-        ),
-        since={
-            "0.5.13": absent("SGLang has the field"),
-        },
-        upstream=_UPSTREAM,
-    ),
-    Hook(
         "prompts/choice-json",
         "omit the added fields from the JSON if they are None",
         Insert(
@@ -169,35 +143,22 @@ HOOKS: tuple[Hook, ...] = (
             before="obj.normalize_batch_and_arguments()",
         ),
     ),
-    Hook(
-        "prompts/check-completion",
-        "reject bad token IDs before a stream sends its status",
-        Insert(
-            SERVING_COMPLETIONS,
-            "OpenAIServingCompletion._validate_request",
-            "if isinstance(prompt, list) and not isinstance(prompt[0], str):\n"
-            "    return agentcore.http.prompts.check_prompt(\n"
-            '        self.tokenizer_manager, prompt, "prompt"\n'
-            "    )",
-            before="return None",
-        ),
-    ),
-    Hook(
-        "prompts/check-chat",
-        "reject bad input_ids before a stream sends its status",
-        absent("only tito adds input_ids, and checks them"),
-        since={
-            "0.5.13": Insert(
-                SERVING_CHAT,
-                "OpenAIServingChat._validate_request",
-                "agentcore_prompt_error = agentcore.http.prompts.check_chat(\n"
+    *(
+        Hook(
+            f"prompts/check-{endpoint}",
+            "reject bad prompts and logprobs before a stream sends its status",
+            Insert(
+                file,
+                f"{serving}._validate_request",
+                f"agentcore_error = agentcore.http.prompts.check_{endpoint}(\n"
                 "    self.tokenizer_manager, request\n"
                 ")\n"
-                "if agentcore_prompt_error is not None:\n"
-                "    return agentcore_prompt_error",
+                "if agentcore_error is not None:\n"
+                "    return agentcore_error",
                 before="return None",
             ),
-        },
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "prompts/check-generate",
@@ -205,11 +166,11 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             HTTP_SERVER,
             "$generate_request",
-            "agentcore_prompt_error = agentcore.http.prompts.check(\n"
+            "agentcore_error = agentcore.http.prompts.check_generate(\n"
             "    _global_state.tokenizer_manager, obj\n"
             ")\n"
-            "if agentcore_prompt_error is not None:\n"
-            "    return _create_error_response(agentcore_prompt_error)",
+            "if agentcore_error is not None:\n"
+            "    return _create_error_response(agentcore_error)",
             before="if obj.stream: ...",
         ),
     ),

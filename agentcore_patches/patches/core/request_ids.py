@@ -12,30 +12,10 @@ from __future__ import annotations
 from agentcore_patches.edits import Decorate, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    HTTP_SERVER,
     SERVING_BASE,
     SERVING_RESPONSES,
     TOKENIZER_MANAGER,
 )
-
-_STATES_ARE_MADE_FIRST = absent("a request has its state before it is sent")
-
-_SENT_IN_ONE_PLACE = absent("requests and aborts are sent in one place")
-
-
-def _sent_to_scheduler(function: str, message: str) -> Replace:
-    """Return the edit that sends a message with the engine's IDs."""
-    sent = f"agentcore.http.request_ids.for_engine(self, {message})"
-    line = f"self.send_to_scheduler.send_pyobj({sent})"
-    # A method's body is indented by 8 of SGLang's 88 columns.
-    fits = len(line) <= 88 - 8
-    return Replace(
-        TOKENIZER_MANAGER,
-        f"TokenizerManager.{function}",
-        f"self.send_to_scheduler.send_pyobj({message})",
-        line if fits else f"self.send_to_scheduler.send_pyobj(\n    {sent}\n)",
-    )
-
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -55,20 +35,6 @@ HOOKS: tuple[Hook, ...] = (
             TOKENIZER_MANAGER,
             "TokenizerManager.generate_request",
             "agentcore.http.request_ids.reserving",
-        ),
-    ),
-    Hook(
-        "request-ids/check-generate",
-        "reject a rid in use before a stream sends its status",
-        Insert(
-            HTTP_SERVER,
-            "$generate_request",
-            "agentcore_rid_error = agentcore.http.request_ids.check(\n"
-            "    _global_state.tokenizer_manager, obj\n"
-            ")\n"
-            "if agentcore_rid_error is not None:\n"
-            "    return _create_error_response(agentcore_rid_error)",
-            before="if obj.stream: ...",
         ),
     ),
     Hook(
@@ -98,29 +64,27 @@ HOOKS: tuple[Hook, ...] = (
             before="generator = self._generate_with_builtin_tools(...)",
         ),
     ),
-    Hook(
-        "request-ids/send",
-        "give the engine a unique rid that no other request ever had",
-        _sent_to_scheduler("_send_one_request", "tokenized_obj"),
-        since={
-            "0.5.15": _SENT_IN_ONE_PLACE,
-        },
-    ),
-    Hook(
-        "request-ids/send-batch",
-        "give each request of the batch a unique rid in the engine",
-        _sent_to_scheduler("_send_batch_request", "batch_req"),
-        since={
-            "0.5.15": _SENT_IN_ONE_PLACE,
-        },
-    ),
-    Hook(
-        "request-ids/abort",
-        "abort only this request: the engine matches rids by prefix",
-        _sent_to_scheduler("abort_request", "req"),
-        since={
-            "0.5.15": _SENT_IN_ONE_PLACE,
-        },
+    *(
+        Hook(
+            f"request-ids/{name}",
+            "replace each rid by a unique one on its way to the engine",
+            Replace(
+                TOKENIZER_MANAGER,
+                f"TokenizerManager.{function}",
+                f"self.send_to_scheduler.send_pyobj({message})",
+                "self.send_to_scheduler.send_pyobj(\n"
+                f"    agentcore.http.request_ids.for_engine(self, {message})\n"
+                ")",
+            ),
+            since={
+                "0.5.15": absent("requests and aborts are sent in one place"),
+            },
+        )
+        for name, function, message in (
+            ("send", "_send_one_request", "tokenized_obj"),
+            ("send-batch", "_send_batch_request", "batch_req"),
+            ("abort", "abort_request", "req"),
+        )
     ),
     Hook(
         "request-ids/dispatch",
@@ -144,25 +108,13 @@ HOOKS: tuple[Hook, ...] = (
         Insert(
             TOKENIZER_MANAGER,
             "TokenizerManager._send_one_request",
-            "agentcore.http.request_ids.record(self, state, obj.rid)",
-            before="self.rid_to_state[obj.rid] = state",
+            "agentcore.http.request_ids.record(self, state, $OBJ.rid)",
+            before="self.rid_to_state[$OBJ.rid] = state",
         ),
         since={
-            "0.5.10": _STATES_ARE_MADE_FIRST,
+            "0.5.10": absent("a request has its state before it is sent"),
         },
-    ),
-    Hook(
-        "request-ids/keep-of-batch",
-        "record the engine's rid to recognize outputs of the request",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._send_batch_request",
-            "agentcore.http.request_ids.record(self, state, tmp_obj.rid)",
-            before="self.rid_to_state[tmp_obj.rid] = state",
-        ),
-        since={
-            "0.5.10": _STATES_ARE_MADE_FIRST,
-        },
+        also=("TokenizerManager._send_batch_request",),
     ),
     Hook(
         "request-ids/output",

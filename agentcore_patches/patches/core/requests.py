@@ -30,6 +30,14 @@ _STEP_OVER = (
     "    )"
 )
 
+
+def _without_none(file: str, function: str, suffix: str = "") -> Insert:
+    """Return the edit that replaces None in the IDs of each request by no IDs."""
+    ids = f"token_ids_logprobs{suffix}"
+    code = f"{ids} = [*map(lambda ids: ids or [], {ids})]"
+    return Insert(file, f"get_token_ids_logprobs_{function}", code)
+
+
 HOOKS: tuple[Hook, ...] = (
     # Without `token_ids_logprob`, a request in a batch with one that has it counts as a
     # request for no IDs: None crashes the scheduler, or shifts the values of other
@@ -37,24 +45,10 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "requests/scoring-batch",
         "replace None by []: None crashes the copy to the CPU",
-        Insert(
-            LOGPROB_UTILS,
-            "get_token_ids_logprobs_raw",
-            "token_ids_logprobs = [*map(lambda ids: ids or [], token_ids_logprobs)]",
-        ),
+        _without_none(LOGPROB_UTILS, "raw"),
         since={
-            "0.5.10": Insert(
-                LOGPROB_UTILS,
-                "get_token_ids_logprobs_raw",
-                "token_ids_logprobs_list = "
-                "[*map(lambda ids: ids or [], token_ids_logprobs_list)]",
-            ),
-            "0.5.16": Insert(
-                LOGPROB_PROCESSOR,
-                "get_token_ids_logprobs_raw",
-                "token_ids_logprobs_list = "
-                "[*map(lambda ids: ids or [], token_ids_logprobs_list)]",
-            ),
+            "0.5.10": _without_none(LOGPROB_UTILS, "raw", "_list"),
+            "0.5.16": _without_none(LOGPROB_PROCESSOR, "raw", "_list"),
             "0.5.21": absent("SGLang skips them"),
         },
         upstream="issue 34719",
@@ -62,18 +56,9 @@ HOOKS: tuple[Hook, ...] = (
     Hook(
         "requests/scoring-chunk",
         "replace None by []: None shifts the values of other requests",
-        Insert(
-            LOGPROB_UTILS,
-            "get_token_ids_logprobs_chunk",
-            "token_ids_logprobs = [*map(lambda ids: ids or [], token_ids_logprobs)]",
-        ),
+        _without_none(LOGPROB_UTILS, "chunk"),
         since={
-            "0.5.16": Insert(
-                LOGPROB_PROCESSOR,
-                "get_token_ids_logprobs_chunk",
-                "token_ids_logprobs = "
-                "[*map(lambda ids: ids or [], token_ids_logprobs)]",
-            ),
+            "0.5.16": _without_none(LOGPROB_PROCESSOR, "chunk"),
             "0.5.18": absent("SGLang keeps a place for them"),
         },
         upstream="0.5.18",
@@ -153,18 +138,6 @@ HOOKS: tuple[Hook, ...] = (
             before="if req.return_routed_experts: ...",
         ),
         since={"0.5.13": absent("SGLang does it")},
-    ),
-    Hook(
-        "requests/experts-without",
-        "omit them from responses that do not request them",
-        Insert(
-            TOKENIZER_MANAGER,
-            "TokenizerManager._handle_batch_output",
-            'if "routed_experts" in meta_info and meta_info["routed_experts"] is None:\n'
-            '    del meta_info["routed_experts"]',
-            after='if getattr(recv_obj, "routed_experts", None): ...',
-        ),
-        since={"0.5.12": absent("SGLang does it")},
     ),
     # A grammar may allow only EOS, which `min_new_tokens` forbids. Then no token has any
     # probability: greedy sampling returns token 0, and other sampling crashes.

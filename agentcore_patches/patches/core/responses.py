@@ -15,12 +15,13 @@ _SERVING = "OpenAIServingResponses"
 HOOKS: tuple[Hook, ...] = (
     Hook(
         "responses/request",
-        "return_token_ids: true adds token IDs and logprobs",
+        "return token IDs and logprobs; take lora_path, as chat does",
         AddField(
             PROTOCOL,
             "ResponsesRequest",
             "return_token_ids: agentcore.http.responses.Flag = None\n"
-            "return_prompt_token_ids: agentcore.http.responses.PromptFlag = None",
+            "return_prompt_token_ids: agentcore.http.responses.PromptFlag = None\n"
+            "lora_path: agentcore.http.responses.LoraPath = None",
         ),
     ),
     Hook(

@@ -9,18 +9,13 @@ from __future__ import annotations
 from agentcore_patches.edits import (
     AddField,
     Insert,
-    RefuseField,
 )
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
     PROTOCOL,
-    SERVING_CHAT,
-    SERVING_COMPLETIONS,
     TOKENIZER_MANAGER,
 )
 
-_CHAT = "OpenAIServingChat"
-_COMPLETION = "OpenAIServingCompletion"
 _UPSTREAM = "routed_experts_start_len, 0.5.12"
 _CHOICE = (
     "routed_experts: Optional[str] = None\n"
@@ -66,28 +61,6 @@ HOOKS: tuple[Hook, ...] = (
         also=("CompletionRequest",),
     ),
     Hook(
-        "routed-experts/ask-in-chat",
-        "reject a start beyond the prompt before a stream begins",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._convert_to_internal_request",
-            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
-            before="return adapted_request, request",
-        ),
-        upstream=_UPSTREAM,
-    ),
-    Hook(
-        "routed-experts/ask-in-completions",
-        "reject a start beyond the prompt before a stream begins",
-        Insert(
-            SERVING_COMPLETIONS,
-            f"{_COMPLETION}._convert_to_internal_request",
-            "agentcore.http.routed_experts.ask(self, request, adapted_request)",
-            before="return adapted_request, request",
-        ),
-        upstream=_UPSTREAM,
-    ),
-    Hook(
         "routed-experts/format",
         "return experts as npy of a smaller type than int32",
         AddField(
@@ -102,15 +75,5 @@ HOOKS: tuple[Hook, ...] = (
         "hold the routed experts of this choice",
         AddField(PROTOCOL, "ChatCompletionResponseChoice", _CHOICE),
         also=("CompletionResponseChoice",),
-    ),
-    Hook(
-        "routed-experts/no-such-field",
-        "the patch writes this field itself; lines would have it twice",
-        RefuseField(
-            PROTOCOL,
-            "ChatCompletionResponseStreamChoice",
-            ("routed_experts", "routed_experts_start_len"),
-        ),
-        also=("CompletionResponseStreamChoice",),
     ),
 )

@@ -1,10 +1,14 @@
-"""Report the patches of a server, and check its environment."""
+"""Report the patches of a server, check its environment, and apply its defaults."""
 
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
 from agentcore_patches.patches.hooks import Hook
-from agentcore_patches.patches.paths import HTTP_SERVER
+from agentcore_patches.patches.paths import (
+    ANTHROPIC_SERVING,
+    HTTP_SERVER,
+    SERVING_BASE,
+)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -28,5 +32,35 @@ HOOKS: tuple[Hook, ...] = (
             after="fast_api_app.state.openai_serving_completion = "
             "OpenAIServingCompletion(...)",
         ),
+    ),
+    Hook(
+        "defaults/openai",
+        "apply AGENTCORE_DEFAULTS to requests of the OpenAI endpoints",
+        Insert(
+            SERVING_BASE,
+            "OpenAIServingBase.handle_request",
+            "agentcore.http.defaults.fill(request, self.tokenizer_manager)",
+        ),
+    ),
+    Hook(
+        "defaults/messages",
+        "apply AGENTCORE_DEFAULTS to requests of /v1/messages",
+        Insert(
+            ANTHROPIC_SERVING,
+            "AnthropicServing.handle_messages",
+            "agentcore.http.defaults.fill(\n"
+            "    request, self.openai_serving_chat.tokenizer_manager\n"
+            ")",
+        ),
+    ),
+    Hook(
+        "defaults/native",
+        "apply AGENTCORE_DEFAULTS to requests of the native endpoints",
+        Insert(
+            HTTP_SERVER,
+            "$generate_request",
+            "agentcore.http.defaults.fill_native(obj)",
+        ),
+        also=("encode_request", "classify_request"),
     ),
 )

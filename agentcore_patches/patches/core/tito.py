@@ -18,49 +18,34 @@ HOOKS: tuple[Hook, ...] = (
     # SGLang's own fields reject null and accept "7" as 7: `prompts` checks elements.
     Hook(
         "tito/request",
-        "take the prompt as token IDs; null counts as absent",
+        "take and return the prompt as token IDs; null counts as absent",
         AddField(
             PROTOCOL,
             "ChatCompletionRequest",
             "input_ids: Optional[List[Any]] = None\n"
+            "return_prompt_token_ids: Optional[bool] = None\n"
             "return_meta_info: Optional[bool] = None",
             native=(
-                "input_ids: Optional[List[int]] = None\nreturn_meta_info: bool = False"
+                "input_ids: Optional[List[int]] = None\n"
+                "return_prompt_token_ids: bool = False\n"
+                "return_meta_info: bool = False"
             ),
         ),
         upstream=_UPSTREAM,
     ),
     Hook(
         "tito/choice",
-        "hold the engine's meta_info if return_meta_info is true",
+        "hold the prompt's token IDs and the engine's meta_info on request",
         AddField(
             PROTOCOL,
             "ChatCompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
             "meta_info: Optional[Dict[str, Any]] = None",
         ),
         since={
-            "0.5.13": absent("SGLang has the field"),
+            "0.5.13": absent("SGLang has the fields"),
         },
         upstream=_UPSTREAM,
-    ),
-    Hook(
-        "tito/check",
-        "reject bad input_ids, and flags that streams do not support",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._validate_request",
-            "agentcore_prompt_error = agentcore.http.prompts.check_token_in(\n"
-            "    self.tokenizer_manager, request\n"
-            ")\n"
-            "if agentcore_prompt_error is not None:\n"
-            "    return agentcore_prompt_error",
-            before="return None",
-        ),
-        since={
-            "0.5.13": absent(
-                "SGLang rejects the flags, and prompts/check-chat the IDs"
-            ),
-        },
     ),
     Hook(
         "tito/process",
@@ -100,21 +85,6 @@ HOOKS: tuple[Hook, ...] = (
         upstream=_UPSTREAM,
     ),
     Hook(
-        "tito/ask-engine",
-        "ask the engine for the prompt's token IDs",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._convert_to_internal_request",
-            "if request.return_prompt_token_ids:\n"
-            "    adapted_request.return_prompt_token_ids = True",
-            before="return adapted_request, request",
-        ),
-        since={
-            "0.5.13": absent("SGLang does it"),
-        },
-        upstream=_UPSTREAM,
-    ),
-    Hook(
         "tito/finish-reason",
         "copy finish_reason: _process_tool_calls writes into it",
         Insert(
@@ -124,19 +94,5 @@ HOOKS: tuple[Hook, ...] = (
             "    finish_reason = dict(finish_reason)",
             after='finish_reason = ret_item["meta_info"]["finish_reason"]',
         ),
-    ),
-    Hook(
-        "tito/answer",
-        "add the prompt's token IDs and meta_info if requested",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._build_chat_response",
-            "agentcore.http.prompts.add_to_choice(choice_data, request, ret_item)",
-            before="choices.append(choice_data)",
-        ),
-        since={
-            "0.5.13": absent("SGLang does it"),
-        },
-        upstream=_UPSTREAM,
     ),
 )

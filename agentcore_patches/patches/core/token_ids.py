@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from agentcore_patches.edits import AddField, AddKeyword, AddMethod, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
-from agentcore_patches.patches.paths import PROTOCOL, SERVING_CHAT
+from agentcore_patches.patches.paths import CHAT_AND_COMPLETIONS, PROTOCOL, SERVING_CHAT
 
 _CHAT = "OpenAIServingChat"
 _UPSTREAM = "PR 30917, 0.5.17, for non-streaming responses"
-
-_GIVE_IDS = AddKeyword(
-    SERVING_CHAT,
-    f"{_CHAT}._build_chat_response",
-    "ChatCompletionResponseChoice",
-    "token_ids=agentcore.http.traces.get_token_ids(request, ret_item)",
-)
 
 HOOKS: tuple[Hook, ...] = (
     Hook(
@@ -32,6 +25,40 @@ HOOKS: tuple[Hook, ...] = (
             native="return_token_ids: bool = False",
         ),
         upstream=f"{_UPSTREAM}; PR 37365, open, for streams",
+    ),
+    Hook(
+        "token-ids/completion-request",
+        "return_token_ids: true adds token IDs; null counts as absent",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_token_ids: Optional[bool] = None",
+            native="return_token_ids: bool = False",
+        ),
+        upstream="PR 30917, 0.5.17",
+    ),
+    Hook(
+        "token-ids/completion-prompt-flag",
+        "return_prompt_token_ids: false omits the prompt's token IDs",
+        AddField(
+            PROTOCOL,
+            "CompletionRequest",
+            "return_prompt_token_ids: Optional[bool] = None",
+        ),
+    ),
+    Hook(
+        "token-ids/completion-choice",
+        "hold the token IDs of the prompt and of this choice",
+        AddField(
+            PROTOCOL,
+            "CompletionResponseChoice",
+            "prompt_token_ids: Optional[List[int]] = None\n"
+            "token_ids: Optional[List[int]] = None",
+        ),
+        since={
+            "0.5.17": absent("SGLang has the fields"),
+        },
+        upstream="PR 30917, 0.5.17; PR 38459, open, renames token_ids",
     ),
     Hook(
         "token-ids/choice",
@@ -76,17 +103,18 @@ HOOKS: tuple[Hook, ...] = (
             ),
         },
     ),
-    Hook(
-        "token-ids/ask-engine",
-        "ask the engine for prompt IDs and logprobs",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._convert_to_internal_request",
-            "if request.return_token_ids is not False:\n"
-            "    adapted_request.return_prompt_token_ids = True\n"
-            "agentcore.http.logprobs.ask(request, adapted_request)",
-            before="return adapted_request, request",
-        ),
+    *(
+        Hook(
+            f"token-ids/ask-{endpoint}",
+            "ask the engine for prompt IDs, logprobs and routed experts",
+            Insert(
+                file,
+                f"{serving}._convert_to_internal_request",
+                "agentcore.http.traces.ask(self, request, adapted_request)",
+                before="return adapted_request, request",
+            ),
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "token-ids/stream-is-no-error",
@@ -106,33 +134,21 @@ HOOKS: tuple[Hook, ...] = (
         },
         upstream="PR 37365, open",
     ),
-    Hook(
-        "token-ids/whole-ids",
-        "return token IDs unless the request says false",
-        _GIVE_IDS,
-        since={
-            "0.5.17": Replace(
-                SERVING_CHAT,
-                f"{_CHAT}._build_chat_response",
-                "choice_token_ids = "
-                'ret_item["output_ids"] if request.return_token_ids else None',
-                "choice_token_ids = agentcore.http.traces.get_token_ids(request, ret_item)",
+    *(
+        Hook(
+            f"token-ids/whole-{endpoint}",
+            "add the fields of a choice that the request asks for",
+            Insert(
+                file,
+                f"{serving}._build_{endpoint}_response",
+                f"agentcore.http.traces.add_to_{endpoint}(\n"
+                "    self, choice_data, request, ret_item\n"
+                ")",
+                before="choices.append(choice_data)",
             ),
-            "0.5.18": _GIVE_IDS,
-        },
-        upstream="PR 30917, 0.5.17; called response_token_ids from 0.5.18 on",
-    ),
-    Hook(
-        "token-ids/whole",
-        "add the fields of a choice that the request asks for",
-        Insert(
-            SERVING_CHAT,
-            f"{_CHAT}._build_chat_response",
-            "agentcore.http.traces.add_to_chat_choice(\n"
-            "    self, choice_data, request, ret_item\n"
-            ")",
-            before="choices.append(choice_data)",
-        ),
+            upstream="PR 30917, 0.5.17, in part; PR 23751, 0.5.13, in part",
+        )
+        for endpoint, file, serving in CHAT_AND_COMPLETIONS
     ),
     Hook(
         "token-ids/whole-prompt",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentcore_patches.edits import AddField, AddMethod, AddParameter, Decorate
+from agentcore_patches.edits import AddField, AddMethod, Decorate
 from tests.unit.edits.tables import FILE, Examples, Words
 
 EXAMPLES: Examples = {
@@ -186,45 +186,6 @@ EXAMPLES: Examples = {
 
               def method(self): pass
     ''',
-    AddParameter(FILE, "f", "trace: Optional[Trace] = None"): """
-        the only parameter
-        - def f(): pass
-        + def f(trace: Optional[Trace] = None): pass
-        parameter where no comma trails, comments stay with theirs
-          def f(
-              self,  # me
-        -     index  # it
-        +     index,  # it
-        +     trace: Optional[Trace] = None
-          ):
-              pass
-        parameter after the keyword-only ones
-        - def f(self, *, index=0, **rest): pass
-        + def f(self, *, index=0, trace: Optional[Trace] = None, **rest): pass
-        parameter that does not take a positional argument from *args
-        - def f(self, *args): return args
-        + def f(self, *args, trace: Optional[Trace] = None): return args
-        parameter, at another place
-          def f(
-              trace:Optional[Trace]=None, /, more=1
-          ): pass
-        no function but a class
-        ! it is a class, not a function
-          class f: x: int
-        another parameter of that name
-        ! the function has another parameter of that name: `trace=None`
-          def f(trace=None): pass
-    """,
-    AddParameter(FILE, "f", "trace=None", note="given if asked"): """
-        the comment above it
-          async def f(
-              self,
-              index: int,  # of the choice
-        +     # agentcore-patch: given if asked
-        +     trace=None,
-          ) -> None:
-              pass
-    """,
     Decorate(FILE, "f", "agentcore.traces.stamped", note="why"): """
         a function without decorators
           import os
@@ -257,9 +218,6 @@ MALFORMED: Words = {
     AddField(FILE, "", "ids: int = 0"): "the scope `` is not a dotted name",
     AddMethod(FILE, "Answer", "len"): "`len` is not one function",
     AddMethod(FILE, "Answer", "def f(): 1\nx = 1"): "`def f(): 1` is not one function",
-    AddParameter(FILE, "f", "trace"): "`trace` is not one parameter with a default",
-    AddParameter(FILE, "f", "**rest"): "`**rest` is not one parameter with a default",
-    AddParameter(FILE, "f", "a="): "`def _(a=): ...` cannot be parsed as one statement: ",
     Decorate(FILE, "f", "@stamped"): "`@stamped` cannot be parsed as an expression: ",
     Decorate(FILE, "f()", "stamped"): "the scope `f()` is not a dotted name",
 }  # fmt: skip

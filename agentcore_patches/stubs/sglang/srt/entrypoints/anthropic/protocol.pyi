@@ -6,6 +6,7 @@ class AnthropicMessagesRequest(BaseModel):  # since 0.5.9
     lora_path: str | None
     model: str
     required_prefix_token_ids: list[int] | None
+    return_prompt_token_ids: bool | None
     return_token_ids: bool | None
 
 class AnthropicMessagesResponse(BaseModel):  # since 0.5.9

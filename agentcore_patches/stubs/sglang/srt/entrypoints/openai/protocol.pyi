@@ -81,7 +81,9 @@ class CompletionRequest(BaseModel):
     ignore_eos: bool
     logprobs: int | None
     n: int
+    prompt: Any
     prompt_logprobs: Any  # by vllm_api
+    return_prompt_token_ids: bool | None
     return_routed_experts: bool
     return_token_ids: bool | None
     return_token_logprobs: bool | None
