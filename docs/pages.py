@@ -255,8 +255,10 @@ def made() -> dict[Path, str]:
     }
     texts = {}
     for file, part in parts.items():
-        before, _, rest = file.read_text("utf-8").partition(START)
-        after = rest.partition(END)[2]
+        before, start, rest = file.read_text("utf-8").partition(START)
+        _, end, after = rest.partition(END)
+        if not (start and end):
+            raise SystemExit(f"{file} needs these two lines: {START} and {END}")
         texts[file] = f"{before}{START}\n{part.strip()}\n{END}{after}"
     # No commit: the text would change with each.
     facts = registry.facts([registry.CORE], FACTS_OF).text

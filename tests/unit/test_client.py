@@ -82,6 +82,13 @@ class TestStream:
             Call("f", "[]", "b"),
         )
 
+    def test_calls_of_a_whole_message_are_never_joined(self) -> None:
+        # SGLang numbers them by their tools.
+        calls = [{"index": 0, "function": {"name": name}} for name in ("f", "g")]
+        choice = {"index": 0, "message": {"tool_calls": calls}, "finish_reason": "stop"}
+        answer = client.read_response({"choices": [choice]})
+        assert [call.name for call in answer.completions[0].tool_calls] == ["f", "g"]
+
     def test_without_a_finish_reason_is_broken(self) -> None:
         with pytest.raises(client.BrokenAnswer, match="choice 1"):
             read(

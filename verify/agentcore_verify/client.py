@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import requests
 
-from .audit.readers.fields import BadRecord, Record
+from .audit.readers.fields import BadRecord, Record, streamed_calls
 from .audit.turns import Call
 from .profiles import AGENTCORE, REASONING, Profile, first_at
 from .profiles import Json as Json
@@ -288,7 +288,8 @@ def _piece(position: int, choice: Json, body: Json, profile: Profile) -> Piece:
 def _completion(index: int, pieces: list[Piece]) -> Completion:
     ids = [piece.token_ids for piece in pieces if piece.token_ids is not None]
     logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
-    calls = [call for piece in pieces for call in piece.tool_calls]
+    calls = Record({"tool_calls": [c for piece in pieces for c in piece.tool_calls]})
+    is_whole = "message" in pieces[0].raw
     finishes = [piece.finish_reason for piece in pieces if piece.finish_reason]
     return Completion(
         index=index,
@@ -297,7 +298,9 @@ def _completion(index: int, pieces: list[Piece]) -> Completion:
         logprobs=tuple(e for part in logprobs for e in part) if logprobs else None,
         content="".join(piece.content for piece in pieces),
         reasoning_content="".join(piece.reasoning_content for piece in pieces),
-        tool_calls=Record({"tool_calls": calls}).calls(),
+        tool_calls=calls.calls()
+        if is_whole
+        else streamed_calls(calls.objs("tool_calls")),
         finish_reason=finishes[-1] if finishes else None,
     )
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ...profiles import PROMPT, RECORDED_IDS, Json, as_id, first_at
 from ..turns import Answer, History, Span, Turn
-from .fields import BadRecord, Record
+from .fields import BadRecord, Record, streamed_calls
 
 T = TypeVar("T")
 
@@ -78,7 +78,12 @@ def _answer(
     flat = _joined(part.numbers("token_logprobs") for part in parts)
     pieces = [token for token in named_or_pieces if isinstance(token, str)]
     named = [token for token in named_or_pieces if isinstance(token, int)]
-    calls = [call.values for one in bodies for call in one.objs("tool_calls")]
+    if all(part.get("message") for part in parts):
+        calls = tuple(call for body in bodies for call in body.calls())
+    else:
+        calls = streamed_calls(
+            part for one in bodies for part in one.objs("tool_calls")
+        )
     starts = accumulate((len(one or ()) for one in ids_of_parts), initial=0)
     return Answer(
         text="".join(
@@ -86,7 +91,7 @@ def _answer(
             for body, part in zip(bodies, parts, strict=True)
         ),
         reasoning="".join(body.reasoning() for body in bodies),
-        calls=Record({"tool_calls": calls}, bodies[-1].name).calls(),
+        calls=calls,
         ids=named if ids is None and named and not pieces else ids,
         logprobs=logprobs if flat is None else flat,
         pieces=pieces or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
@@ -127,33 +128,12 @@ class Record:
         ]
 
     def calls(self) -> tuple[Call, ...]:
-        """Return the tool calls, which a stream has in parts.
-
-        Some of SGLang's parsers give two calls the same index, but each its own ID.
-        """
-        joined: list[Call] = []
-        latest: dict[int, int] = {}
-        for position, part in enumerate(self._call_parts()):
-            index = part.count("index")
-            index = position if index is None else index
-            new = part.call()
-            place = latest.get(index)
-            if place is None or (new.id and joined[place].id not in (None, new.id)):
-                place = latest[index] = len(joined)
-                joined.append(Call("", ""))
-            call = joined[place]
-            joined[place] = Call(
-                call.name + new.name, call.arguments + new.arguments, call.id or new.id
-            )
-        return tuple(joined)
-
-    def _call_parts(self) -> list[Record]:
-        """Return the tool calls or their parts; verifiers saves each as JSON text."""
+        """Return the tool calls of a whole message; verifiers saves each as JSON text."""
         key = "tool_calls"
         value = self.get(key)
         if isinstance(value, list):
             value = [_parsed(part) if isinstance(part, str) else part for part in value]
-        return Record({key: value}, self.name).objs(key)
+        return tuple(part.call() for part in Record({key: value}, self.name).objs(key))
 
     def call(self) -> Call:
         """Return this tool call, or this part of one in a stream."""
@@ -176,6 +156,28 @@ def _parsed(part: str) -> Any:
         return json.loads(part)
     except (ValueError, RecursionError):
         return None
+
+
+def streamed_calls(parts: Iterable[Record]) -> tuple[Call, ...]:
+    """Join the tool calls of a stream, which has them in parts.
+
+    Some of SGLang's parsers give two calls the same index, but each its own ID.
+    """
+    joined: list[Call] = []
+    latest: dict[int, int] = {}
+    for position, part in enumerate(parts):
+        index = part.count("index")
+        index = position if index is None else index
+        new = part.call()
+        place = latest.get(index)
+        if place is None or (new.id and joined[place].id not in (None, new.id)):
+            place = latest[index] = len(joined)
+            joined.append(Call("", ""))
+        call = joined[place]
+        joined[place] = Call(
+            call.name + new.name, call.arguments + new.arguments, call.id or new.id
+        )
+    return tuple(joined)
 
 
 def token_lists(events: list[Record]) -> dict[str, list[Any]]:

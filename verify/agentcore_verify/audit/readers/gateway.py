@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..turns import Answer, History, Turn
 from .choices import versions_of
-from .fields import Record
+from .fields import Record, streamed_calls
 
 
 def turn(record: Record) -> Turn:
@@ -12,10 +12,15 @@ def turn(record: Record) -> Turn:
     message = record.obj("response_message")
     request, response = record.obj("raw_request"), record.obj("raw_response")
     messages = record.messages("messages")
+    if record.get("raw_response") is None:
+        # The gateway stores no response of a stream, whose calls are in parts.
+        calls = streamed_calls(message.objs("tool_calls"))
+    else:
+        calls = message.calls()
     answer = Answer(
         text=message.content(),
         reasoning=message.reasoning(),
-        calls=message.calls(),
+        calls=calls,
         ids=record.ids("completion_token_ids") or None,
         logprobs=record.numbers("logprobs"),
         tokens=record.obj("token_counts").count("completion"),
