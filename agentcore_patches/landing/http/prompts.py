@@ -179,14 +179,19 @@ def has_media(messages: list[Any]) -> bool:
     )
 
 
-def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str | None:
-    """Return why a chat request is rejected, None if it is accepted."""
+def check_flags(request: ChatCompletionRequest) -> str | None:
+    """Return which flag of a chat request streams do not support, None if none is set."""
     for flag, is_set in (
         ("return_prompt_token_ids", request.return_prompt_token_ids),
         ("return_meta_info", request.return_meta_info),
     ):
         if request.stream and is_set:
             return f"{flag} is not supported while streaming: set stream=false."
+    return None
+
+
+def check_chat(manager: TokenizerManager, request: ChatCompletionRequest) -> str | None:
+    """Return why a chat request is rejected, None if it is accepted."""
     if error := logprobs.check(manager, request):
         return error
     if request.input_ids is None:

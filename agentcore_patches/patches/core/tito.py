@@ -48,6 +48,22 @@ HOOKS: tuple[Hook, ...] = (
         upstream=_UPSTREAM,
     ),
     Hook(
+        "tito/check",
+        "reject flags that streams do not support",
+        Insert(
+            SERVING_CHAT,
+            f"{_CHAT}._validate_request",
+            "agentcore_flag_error = agentcore.http.prompts.check_flags(request)\n"
+            "if agentcore_flag_error is not None:\n"
+            "    return agentcore_flag_error",
+            before="return None",
+        ),
+        since={
+            "0.5.13": absent("SGLang does it, in words of its own"),
+        },
+        upstream=_UPSTREAM,
+    ),
+    Hook(
         "tito/process",
         "apply images and the template's stop strings to input_ids",
         Insert(
