@@ -841,7 +841,8 @@ def test_a_model_name_is_the_base_an_adapter_or_unknown(
         events = events_in(endpoint, response.text) if streaming else [response.json()]
         ids, output = ids_in(events), events[0].get("output")
         for name, (expected_ids, text) in known.items():
-            if ids == expected_ids:
+            # /v1/responses generates two tokens fewer than it is asked for.
+            if ids and ids == expected_ids[: len(ids)]:
                 return name
             # Without IDs; it omits the half of a character at the end.
             if output and not ids and text.startswith(output[0]["content"][0]["text"]):
