@@ -180,7 +180,7 @@ def has_media(messages: list[Any]) -> bool:
 
 
 def check_flags(request: ChatCompletionRequest) -> str | None:
-    """Return which flag of a chat request streams do not support, None if none is set."""
+    """Return which flag of a request streams do not support, None if none is set."""
     for flag, is_set in (
         ("return_prompt_token_ids", request.return_prompt_token_ids),
         ("return_meta_info", request.return_meta_info),
