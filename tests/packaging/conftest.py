@@ -167,7 +167,7 @@ def uv_scratch(
     bytecode: Bytecode,
     tmp_path: Path,
     rest: Path,
-    wheels: Callable[[str], Path],
+    sglang_wheel: Path,
 ) -> Callable[[str], Scratch]:
     """Make environments with uv, which links SGLang from one cache."""
 
@@ -175,7 +175,7 @@ def uv_scratch(
         env = {**with_dist, **bytecode.env, "UV_CACHE_DIR": str(tmp_path / "cache")}
         scratch = make_scratch(tmp_path / name, sglang_python, env, with_pip=False)
         add_rest(scratch, rest)
-        scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{wheels('0.5.9')}'")
+        scratch.ok(f"uv pip install --no-deps --link-mode hardlink '{sglang_wheel}'")
         bytecode.give_to(scratch.site / "sglang")
         return scratch
 

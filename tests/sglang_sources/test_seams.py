@@ -245,7 +245,7 @@ def test_a_rename_that_once_planned_clean_is_refused(
 
 NOT_OF_SGLANG = {
     *("add", "add_task", "append", "clamp_", "field", "get", "json", "pop", "push"),
-    *("incremental", "send_pyobj", "setdefault", "startswith"),
+    *("incremental", "send_pyobj", "setdefault", "startswith", "trace"),
 }
 """Attributes that hooks read of values which are not SGLang's own, or are landed."""
 
