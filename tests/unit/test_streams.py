@@ -128,7 +128,7 @@ def test_an_error_while_adding_fields_becomes_an_error_event(
 def test_an_error_of_sglang_passes_unchanged(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(error, match="SGLang's own"):
+    with pytest.raises(error):
         rewritten(CHAT[0], error=error("SGLang's own"))
     assert not caplog.records
 

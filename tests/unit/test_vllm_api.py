@@ -154,6 +154,7 @@ def test_fields_that_only_vllm_has_are_kept() -> None:
 
 
 def test_several_workers_accept_a_path_as_the_model_name() -> None:
+    pytest.importorskip("fastapi")
     # An update of the weights from disk changes the name, in one worker.
     request: Any = None
     path = "/models/step-8"
