@@ -40,7 +40,7 @@ FACTS, FACTS_OF = Path(registry.__file__).parents[1] / "landing/release.py", "0.
 """The module of a release's facts, and the release whose facts the repository has."""
 
 START, END = "<!-- made by docs/pages.py -->", "<!-- /made -->"
-"""What they enclose in a page is made here."""
+"""The marks around the part of a page that is made here."""
 
 
 def _joined(*parts: str) -> str:
