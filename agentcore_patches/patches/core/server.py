@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore_patches.edits import Insert
-from agentcore_patches.patches.hooks import Hook
+from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
     ANTHROPIC_SERVING,
     HTTP_SERVER,
@@ -32,6 +32,20 @@ HOOKS: tuple[Hook, ...] = (
             after="fast_api_app.state.openai_serving_completion = "
             "OpenAIServingCompletion(...)",
         ),
+    ),
+    Hook(
+        "server/answer-first",
+        "start the handle loop now; a worker answers no /server_info until it runs",
+        Insert(
+            HTTP_SERVER,
+            "lifespan",
+            "_global_state.tokenizer_manager.auto_create_handle_loop()",
+            after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
+        ),
+        since={
+            "0.5.10": absent("SGLang does it in each method that needs it"),
+        },
+        upstream="PR 19610, 0.5.10",
     ),
     Hook(
         "defaults/openai",

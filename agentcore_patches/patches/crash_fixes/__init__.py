@@ -9,7 +9,6 @@ from __future__ import annotations
 from agentcore_patches.edits import Decorate, Insert, Replace
 from agentcore_patches.patches.hooks import Hook, absent
 from agentcore_patches.patches.paths import (
-    HTTP_SERVER,
     IO_STRUCT,
     SERVING_TOKENIZE,
     TOKENIZER_MANAGER,
@@ -61,20 +60,6 @@ HOOKS: tuple[Hook, ...] = (
             "0.5.20": absent("SGLang aborts it"),
         },
         upstream="PR 34894; 0.5.20",
-    ),
-    Hook(
-        "crash-fixes/answer-first",
-        "start the handle loop now; control requests hang until it runs",
-        Insert(
-            HTTP_SERVER,
-            "lifespan",
-            "_global_state.tokenizer_manager.auto_create_handle_loop()",
-            after="fast_api_app.state.openai_serving_chat = OpenAIServingChat(...)",
-        ),
-        since={
-            "0.5.10": absent("SGLang does it in each method that needs it"),
-        },
-        upstream="PR 19610, 0.5.10",
     ),
     Hook(
         "crash-fixes/release-memory",
