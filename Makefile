@@ -65,7 +65,7 @@ help:
 	@echo "make lint          check style, types and spelling"
 	@echo "make test-lowest   run the tests without servers, with the oldest Python and dependencies"
 	@echo "make test-pythons  run the tests without servers, with each installed Python"
-	@echo "make versions      verify on real servers of every supported SGLang, 12 minutes each"
+	@echo "make versions      verify on real servers of every supported SGLang, 8 minutes each"
 	@echo "make seams         remove everything that hooks need from every SGLang release, one by one"
 	@echo "make upstream      run SGLang's own unit tests on stock and on patched SGLang (SGLANG=DIR)"
 	@echo "make clean         remove what these made"

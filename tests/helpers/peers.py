@@ -74,6 +74,10 @@ def running(
         wait_until(is_ready, seconds=600)
         yield url
     finally:
+        # vLLM removes its shared memory.
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
