@@ -35,7 +35,7 @@ HOOKS: tuple[Hook, ...] = (
     ),
     Hook(
         "server/answer-first",
-        "start the handle loop now; a worker answers no /server_info until it runs",
+        "start the handle loop now; /server_info hangs until it runs",
         Insert(
             HTTP_SERVER,
             "lifespan",
