@@ -74,7 +74,7 @@ def running(
         wait_until(is_ready, seconds=600)
         yield url
     finally:
-        # vLLM removes its shared memory.
+        # Asked to stop, vLLM removes its shared memory.
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(30)

@@ -39,6 +39,7 @@ def test_the_core_alone_passes_its_checks(
         if is_between(release, "", "0.5.11"):
             expected |= dict.fromkeys(("pauses", "weight-versions"), "skipped")
         assert {subject.get(path).status_code for path in ROUTES} == {404}
+        # Before the checks: a worker must answer this without having had a request.
         info = requests.get(f"{server.base_url}/server_info", timeout=10).json()
         assert "vllm_config" not in info
         patches = info["agentcore_patches"]["patches"]
