@@ -2,12 +2,12 @@
 
     python benchmarks/install.py [--quick] [--json FILE]
 
-Measured twice: with the installer's bytecode (uv: none, pip: all), and with bytecode of
-all modules. The commands run in turns, so that a busy machine slows them alike; the
-first turn does not count. Ratios compare the medians. The rewriter parses the files that
-`apply` edits with libcst, prints and compiles them, and writes nothing: what any tool of
-this kind pays. Waiting for the disk is left out. Needs SGLang in this interpreter; its
-install is copied, never changed.
+Measured twice: with the installer's bytecode (uv: none, pip: all) and none of this
+package, and with bytecode of all modules. The commands run in turns, so that a busy
+machine slows them alike; the first turn does not count. Ratios compare the medians. The
+rewriter parses the files that `apply` edits with libcst, prints and compiles them, and
+writes nothing: what any tool of this kind pays. Waiting for the disk is left out. Needs
+SGLang in this interpreter; its install is copied, never changed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from statistics import median
 import report
 from trees import copies
 
+import agentcore_patches
 from agentcore_patches import apply
 from agentcore_patches.state.ownership import is_created
 
@@ -36,6 +37,14 @@ for name in sys.argv[1:]:
     compile(code, name, "exec", dont_inherit=True)
 """
 
+# What SGLang runs as a plugin at the start of a server.
+GUARD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from agentcore_patches import plugin
+plugin.register()
+"""
+
 
 def timed(env: Mapping[str, str], *command: str) -> float:
     """Run a command of this interpreter; return the seconds of CPU time it takes."""
@@ -43,6 +52,7 @@ def timed(env: Mapping[str, str], *command: str) -> float:
     subprocess.run(
         [sys.executable, *command],
         env={**os.environ, **env},
+        cwd="/",
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=True,
@@ -56,7 +66,8 @@ def measured(
 ) -> list[report.Row]:
     """One row for each command; `bytecode` is "as installed" or "all"."""
     fresh = vanilla.with_name("fresh")
-    env = {"PYTHONPATH": str(vanilla), "PYTHONDONTWRITEBYTECODE": "1"}
+    ours = vanilla.with_name("ours")
+    env = {"PYTHONPATH": f"{ours}:{vanilla}", "PYTHONDONTWRITEBYTECODE": "1"}
     if bytecode == "all":
         env["PYTHONDONTWRITEBYTECODE"] = ""
         env["PYTHONPYCACHEPREFIX"] = str(vanilla.with_name("bytecode"))
@@ -77,6 +88,7 @@ def measured(
             ("apply", (*command, "apply", "--sglang-dir", str(fresh / "sglang"))),
             ("apply, nothing to do", (*command, "apply", *target)),
             ("status", (*command, "status", *target)),
+            ("guard", ("-c", GUARD, str(patched))),
         ):
             times.setdefault(name, []).append(timed(env, *line) * 1e3)
         shutil.rmtree(fresh)
@@ -96,6 +108,12 @@ def main() -> None:
 
     with copies() as (vanilla, patched):
         turns = 5 if options.quick else 15
+        # Earlier runs may have left bytecode in the package itself.
+        shutil.copytree(
+            Path(agentcore_patches.__file__).parent,
+            vanilla.with_name("ours") / "agentcore_patches",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         rows = [
             row
             for bytecode in ("as installed", "all")

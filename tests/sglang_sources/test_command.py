@@ -176,6 +176,35 @@ def test_commands_with_nothing_to_do_import_no_heavy_modules(
     assert not {*loaded} & {*heavy.split()}
 
 
+def test_the_guard_imports_little(run: Run, package: Path) -> None:
+    """SGLang waits for it at each start; a trainer's program has the time as well."""
+    run("apply")
+    # SGLang has imported the modules of the second line.
+    code = """
+import sys
+import dataclasses, hashlib, importlib.metadata, json, logging, multiprocessing
+before = set(sys.modules)
+logging.basicConfig(level=logging.INFO)
+from agentcore_patches import plugin
+plugin.register()
+print(*{*sys.modules} - before)
+"""
+    env = {**os.environ, "PYTHONPATH": str(package.parent)}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert ran.stderr.endswith(f"agentcore-patch {__version__}: core is in place.\n")
+    loaded = [name.split(".") for name in ran.stdout.split()]
+    rooms = {
+        room for top, *rest in loaded if top == "agentcore_patches" for room in rest
+    }
+    assert "state" in rooms
+    assert not rooms & {"api", "cluster", "command", "edits", "planning"}
+    assert {top for top, *_ in loaded} <= {
+        "agentcore_patches",
+        *sys.stdlib_module_names,
+    }
+
+
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_a_diff_on_a_terminal_is_coloured_unless_no_color_is_set(
     package: Path, no_color: str
