@@ -87,10 +87,8 @@ QUICK: Mapping[str, Mapping[str, tuple[object, ...]]] = {
         "kind": ("rename",),
     },
     "live": {"mode": ("default",), "remembering": ("default",)},
-    "live/test_verify_defects.py": {
-        "mode": ("default", "reasoning"),
-        "nth_of_check": (0,),
-    },
+    # The README runs `verify` in the default mode.
+    "live/test_verify_defects.py": {"mode": ("reasoning",), "nth_of_check": (0,)},
     "live/test_weight_versions.py": {"way": ("overlap",)},
     "packaging/test_documents.py": {
         "path": (ROOT / "README.md", ROOT / "docs/tutorial.md")
