@@ -22,9 +22,8 @@ from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 
 import report
-from trees import copies
+from trees import ROOT, copies
 
-import agentcore_patches
 from agentcore_patches import apply
 from agentcore_patches.state.ownership import is_created
 
@@ -110,7 +109,7 @@ def main() -> None:
         turns = 5 if options.quick else 15
         # Earlier runs may have left bytecode in the package itself.
         shutil.copytree(
-            Path(agentcore_patches.__file__).parent,
+            ROOT / "agentcore_patches",
             vanilla.with_name("ours") / "agentcore_patches",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
